@@ -1,0 +1,205 @@
+"""The in-process Tree View: every node of one search with its logical state, scores and tokens.
+
+The search changes it, the policy reads it, Redis follows it. Positions count generated tokens of the whole
+sequence; the prompt is not included.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tree_store.model import COUNTING, NODE_TRANSITIONS, NodeState, Thought
+
+
+class IllegalTransitionError(RuntimeError):
+    """A node was asked to go where the state machine does not lead."""
+
+
+@dataclass(slots=True, eq=False)
+class Trace:
+    """One reasoning trajectory. A root starts at the prompt, a branch at a scored boundary of its parent."""
+
+    number: int
+    parent: Trace | None
+    branch_position: int = 0
+    state: NodeState = NodeState.PENDING
+    tokens: array[int] = field(default_factory=lambda: array("i"))
+    thoughts: list[Thought] = field(default_factory=list)
+    finish_reason: str = ""
+    finish_order: int | None = None
+    answer: str | None = None
+    evictions: int = 0
+    # the inherited part, fixed at birth
+    inherited_thoughts: int = 0
+    inherited_scored: int = 0
+    inherited_sum: float = 0.0
+    # running sums over its own scored thoughts
+    own_scored: int = 0
+    own_sum: float = 0.0
+
+    @property
+    def own_tokens(self) -> int:
+        """Tokens that it has generated itself."""
+        return len(self.tokens)
+
+    @property
+    def total_tokens(self) -> int:
+        """Generated tokens of the whole sequence, inherited ones included."""
+        return self.branch_position + len(self.tokens)
+
+    @property
+    def scored(self) -> int:
+        return self.inherited_scored + self.own_scored
+
+    @property
+    def mean_score(self) -> float | None:
+        """Mean over all its scored thoughts, inherited ones included once; None without any."""
+        return (self.inherited_sum + self.own_sum) / self.scored if self.scored else None
+
+    @property
+    def thought_count(self) -> int:
+        """Boundaries passed, inherited ones included."""
+        return self.inherited_thoughts + len(self.thoughts)
+
+    def last_scored(self) -> Thought | None:
+        """Its own last thought that has a score: where a branch of it starts."""
+        return next((t for t in reversed(self.thoughts) if t.score is not None), None)
+
+    def scores(self) -> list[float]:
+        """Scores of the whole sequence in order, inherited ones first."""
+        chain = [self, *self.ancestors()]
+        limit = None
+        parts: list[list[float]] = []
+        for trace in chain:
+            parts.append(
+                [
+                    t.score
+                    for t in trace.thoughts
+                    if t.score is not None and (limit is None or t.position <= limit)
+                ]
+            )
+            limit = trace.branch_position if limit is None else min(limit, trace.branch_position)
+        return [score for part in reversed(parts) for score in part]
+
+    def ancestors(self) -> Iterator[Trace]:
+        """Parent, grandparent, … up to a root."""
+        node = self.parent
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def sequence(self) -> list[int]:
+        """All generated tokens from the prompt on."""
+        chain = [self, *self.ancestors()]
+        tokens: list[int] = []
+        for child, trace in zip([None, *chain[:-1]][::-1], chain[::-1], strict=True):
+            end = None if child is None else child.branch_position - trace.branch_position
+            tokens.extend(trace.tokens[:end])
+        return tokens
+
+
+class TreeView:
+    """All traces of one search, indexed by state."""
+
+    def __init__(self) -> None:
+        self.traces: dict[int, Trace] = {}
+        self.generated = 0  # tokens sampled over the whole tree
+        self.thoughts_scored = 0
+        self._by_state: dict[NodeState, dict[int, Trace]] = {state: {} for state in NodeState}
+
+    def __getitem__(self, number: int) -> Trace:
+        return self.traces[number]
+
+    def __len__(self) -> int:
+        return len(self.traces)
+
+    def in_state(self, *states: NodeState) -> list[Trace]:
+        """Traces in any of these states, by number."""
+        if len(states) == 1:
+            return sorted(self._by_state[states[0]].values(), key=lambda t: t.number)
+        found = [t for state in states for t in self._by_state[state].values()]
+        return sorted(found, key=lambda t: t.number)
+
+    def count(self, *states: NodeState) -> int:
+        return sum(len(self._by_state[state]) for state in states)
+
+    @property
+    def counting(self) -> list[Trace]:
+        """Traces that count towards the logical capacity, by number."""
+        return self.in_state(*COUNTING)
+
+    @property
+    def capacity_count(self) -> int:
+        """N: pending + live + held + ghost."""
+        return self.count(*COUNTING)
+
+    @property
+    def finished(self) -> list[Trace]:
+        """Finished traces, earliest first."""
+        return sorted(self._by_state[NodeState.FINISHED].values(), key=lambda t: t.finish_order or 0)
+
+    @property
+    def roots(self) -> int:
+        return sum(1 for t in self.traces.values() if t.parent is None)
+
+    # ---- changes; only the search makes them
+
+    def add_root(self) -> Trace:
+        return self._add(Trace(number=len(self.traces) + 1, parent=None))
+
+    def add_branch(self, parent: Trace) -> Trace:
+        """A branch at the parent's last scored boundary; it inherits the thoughts up to there.
+
+        Raises IllegalTransitionError when the parent is not live or has no scored thought of its own.
+        """
+        at = parent.last_scored()
+        if parent.state is not NodeState.LIVE or at is None:
+            raise IllegalTransitionError(
+                f"node {parent.number} ({parent.state}) cannot be branched: "
+                "a parent is live and has a scored thought of its own"
+            )
+        shared = [t for t in parent.thoughts if t.position <= at.position]
+        scores = [t.score for t in shared if t.score is not None]
+        return self._add(
+            Trace(
+                number=len(self.traces) + 1,
+                parent=parent,
+                branch_position=at.position,
+                inherited_thoughts=parent.inherited_thoughts + len(shared),
+                inherited_scored=parent.inherited_scored + len(scores),
+                inherited_sum=parent.inherited_sum + sum(scores),
+            )
+        )
+
+    def move(self, trace: Trace, to: NodeState) -> None:
+        """One transition. Raises IllegalTransitionError when the state machine has no such edge."""
+        if to not in NODE_TRANSITIONS[trace.state]:
+            raise IllegalTransitionError(f"node {trace.number}: {trace.state} -> {to} is not allowed")
+        del self._by_state[trace.state][trace.number]
+        trace.state = to
+        self._by_state[to][trace.number] = trace
+        if to is NodeState.FINISHED:
+            trace.finish_order = len(self._by_state[NodeState.FINISHED])
+        elif to is NodeState.GHOST:
+            trace.evictions += 1
+
+    def append_tokens(self, trace: Trace, tokens: Iterable[int]) -> None:
+        before = len(trace.tokens)
+        trace.tokens.extend(tokens)
+        self.generated += len(trace.tokens) - before
+
+    def set_score(self, trace: Trace, index: int, score: float) -> None:
+        """Gives the trace's own thought number `index` (from 0) its score in [0, 1]."""
+        thought = trace.thoughts[index]
+        assert thought.score is None, "a thought is scored once"
+        trace.thoughts[index] = Thought(thought.position, score, thought.confidence)
+        trace.own_scored += 1
+        trace.own_sum += score
+        self.thoughts_scored += 1
+
+    def _add(self, trace: Trace) -> Trace:
+        self.traces[trace.number] = trace
+        self._by_state[trace.state][trace.number] = trace
+        return trace

@@ -1,0 +1,1 @@
+"""What every process needs: logs, gRPC servers and channels, errors on the wire. No domain logic."""

@@ -1,0 +1,262 @@
+"""The Tree View's words: states of trees and nodes, the transitions allowed, and what is stored of each.
+
+Plain data, no I/O. The Lua scripts check the same transitions where they are applied; a test compares both.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+class NodeState(enum.StrEnum):
+    """Logical state of a trace."""
+
+    PENDING = "pending"  # waits for a slot of the engine
+    LIVE = "live"  # in a slot
+    HELD = "held"  # stopped at a boundary by its policy
+    GHOST = "ghost"  # evicted for memory; decodes nothing, still counts
+    FINISHED = "finished"
+    PRUNED = "pruned"
+    CANCELLED = "cancelled"
+
+    @property
+    def counting(self) -> bool:
+        """Whether a node in this state counts towards the logical capacity N."""
+        return self in COUNTING
+
+    @property
+    def terminal(self) -> bool:
+        return self in TERMINAL_NODES
+
+
+COUNTING = frozenset({NodeState.PENDING, NodeState.LIVE, NodeState.HELD, NodeState.GHOST})
+TERMINAL_NODES = frozenset(NodeState) - COUNTING
+
+_GONE = frozenset({NodeState.PRUNED, NodeState.CANCELLED})
+
+NODE_TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = MappingProxyType(
+    {
+        NodeState.PENDING: frozenset({NodeState.LIVE}) | _GONE,
+        # back to pending only with a new epoch or a restarted engine
+        NodeState.LIVE: frozenset({NodeState.PENDING, NodeState.HELD, NodeState.GHOST, NodeState.FINISHED})
+        | _GONE,
+        NodeState.HELD: frozenset({NodeState.PENDING}) | _GONE,
+        NodeState.GHOST: frozenset({NodeState.PENDING}) | _GONE,
+        NodeState.FINISHED: frozenset(),
+        NodeState.PRUNED: frozenset(),
+        NodeState.CANCELLED: frozenset(),
+    }
+)
+
+
+class TreeState(enum.StrEnum):
+    """State of a search."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"  # the deadline passed before it ran
+
+    @property
+    def terminal(self) -> bool:
+        return self not in (TreeState.QUEUED, TreeState.RUNNING)
+
+
+TREE_TRANSITIONS: Mapping[TreeState, frozenset[TreeState]] = MappingProxyType(
+    {
+        TreeState.QUEUED: frozenset(
+            {TreeState.RUNNING, TreeState.FAILED, TreeState.CANCELLED, TreeState.EXPIRED}
+        ),
+        # back to queued when its worker died or handed it back
+        TreeState.RUNNING: frozenset(
+            {TreeState.QUEUED, TreeState.SUCCEEDED, TreeState.FAILED, TreeState.CANCELLED}
+        ),
+        TreeState.SUCCEEDED: frozenset(),
+        TreeState.FAILED: frozenset(),
+        TreeState.CANCELLED: frozenset(),
+        TreeState.EXPIRED: frozenset(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """One boundary of a trace.
+
+    position: tokens of the whole sequence up to and including the boundary, prompt not counted.
+    score: in [0, 1], or None while unscored. confidence: None where it was not asked for.
+    """
+
+    position: int
+    score: float | None = None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """What one batch changes on one node: a walk through states and what was added at boundaries.
+
+    path: the states it walks through, in order. A new node's path starts with PENDING and `created`
+    is set; else the walk starts from the state that the store holds, which must be `before`.
+    fields: hash fields to set, already as strings. mean_score: None while unscored.
+    tokens, text, thoughts: appended to what is stored.
+    """
+
+    node: int
+    before: NodeState | None
+    path: tuple[NodeState, ...] = ()
+    reason: str = ""
+    parent: int | None = None
+    branch_position: int = 0
+    mean_score: float | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    tokens: tuple[int, ...] = ()
+    text: str = ""
+    thoughts: tuple[Thought, ...] = ()
+
+    @property
+    def created(self) -> bool:
+        return self.before is None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One tournament, as kept in the `rounds` stream."""
+
+    number: int
+    thoughts: int
+    capacity_count: int
+    live: int
+    ghosts: int
+    kv_use: float
+    pruned: tuple[int, ...]
+    branched: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node as it is stored."""
+
+    node: int
+    state: NodeState
+    parent: int | None
+    branch_position: int
+    mean_score: float | None
+    thoughts: int
+    unique_tokens: int
+    total_tokens: int
+    finish_reason: str
+    answer: str
+    winning: bool
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContent:
+    """What a trace itself added to its parent's, as checkpointed at its boundaries."""
+
+    tokens: tuple[int, ...]
+    text: str
+    thoughts: tuple[Thought, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRecord:
+    """One group of equal answers, its summed weight and the traces in it."""
+
+    answer: str
+    weight: float
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a search ended. answer None: no finished trace gave one (NO_ANSWER); then node is None too.
+
+    votes: all groups, best first. ended_by: the budget that ended it, or "". degraded: scores were missing.
+    """
+
+    answer: str | None
+    node: int | None = None
+    weight: float = 0.0
+    share: float = 0.0
+    final_text: str = ""
+    votes: tuple[VoteRecord, ...] = ()
+    ended_by: str = ""
+    degraded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a tree failed or expired. code: a google.rpc.Code; violations: (field, description)."""
+
+    code: int
+    reason: str
+    message: str
+    violations: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewTree:
+    """A tree to create. search: the Search message as JSON; digest: of the whole request, to tell a retry from
+    a reused id; question: for people, cut by the caller. Times are seconds since the epoch."""
+
+    tree_id: str
+    search: str
+    digest: str
+    model: str
+    policy: str
+    profile: str
+    question: str
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Everything that one write of a running tree changes; applied whole or not at all.
+
+    fields: meta hash fields to set (for example `generated`). policy_state: the policy's state as JSON, when it
+    has changed. progress: append a `progress` event with the counters.
+    """
+
+    nodes: tuple[NodeChange, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
+    policy_state: str | None = None
+    round: RoundRecord | None = None
+    progress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRecord:
+    """A tree as it is stored. Times are seconds since the epoch; None: not yet.
+
+    counts: nodes, roots, branches, one per node state, rounds, thoughts, evictions. usage: prompt, generated,
+    recomputed (tokens). parameters: all in force, as JSON; "" until a worker has taken it.
+    """
+
+    tree_id: str
+    state: TreeState
+    search: str
+    digest: str
+    model: str
+    policy: str
+    profile: str
+    parameters: str
+    question: str
+    epoch: int
+    seq: int
+    worker: str
+    created: float
+    deadline: float
+    started: float | None
+    ended: float | None
+    cancel_requested: bool
+    counts: Mapping[str, int]
+    usage: Mapping[str, int]
+    outcome: Outcome | None
+    failure: Failure | None
