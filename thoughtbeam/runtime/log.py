@@ -22,8 +22,10 @@ class KeyValueFormatter(logging.Formatter):
 
 
 def _quote(value: object) -> str:
+    # a value from outside must not be able to start a line or a field of its own
     text = str(value)
-    return repr(text) if not text or any(c in text for c in ' "=\n') else text
+    plain = text and text.isprintable() and not any(c in text for c in " \"'=")
+    return text if plain else repr(text)
 
 
 class EventLogger:
@@ -32,19 +34,19 @@ class EventLogger:
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
-    def debug(self, event: str, **fields: object) -> None:
+    def debug(self, event: str, /, **fields: object) -> None:
         self._logger.debug(event, extra={"fields": fields})
 
-    def info(self, event: str, **fields: object) -> None:
+    def info(self, event: str, /, **fields: object) -> None:
         self._logger.info(event, extra={"fields": fields})
 
-    def warning(self, event: str, **fields: object) -> None:
+    def warning(self, event: str, /, **fields: object) -> None:
         self._logger.warning(event, extra={"fields": fields})
 
-    def error(self, event: str, **fields: object) -> None:
+    def error(self, event: str, /, **fields: object) -> None:
         self._logger.error(event, extra={"fields": fields})
 
-    def exception(self, event: str, **fields: object) -> None:
+    def exception(self, event: str, /, **fields: object) -> None:
         """An error with the traceback of the exception being handled."""
         self._logger.exception(event, extra={"fields": fields})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,14 +65,16 @@ class Server:
 
     async def stop(self, grace: float) -> None:
         """Refuses new calls, lets running ones end for `grace` seconds, then cuts them."""
-        await self.set_serving(False)
+        await self.health.enter_graceful_shutdown()  # from here on set_serving changes nothing
         await self.grpc_server.stop(grace)
 
 
-async def start_server(address: str, add: Sequence[object], services: Sequence[str]) -> Server:
+async def start_server(
+    address: str, add: Sequence[Callable[[grpc.aio.Server], None]], services: Sequence[str]
+) -> Server:
     """Starts a server on `host:port` (port 0: any free one).
 
-    add: callables that register servicers, each called with the grpc server. services: their full names.
+    add: each registers one servicer with the server that it is called with. services: their full names.
     Raises OSError when the address cannot be bound.
     """
     from grpc_health.v1 import health, health_pb2_grpc
@@ -82,7 +84,6 @@ async def start_server(address: str, add: Sequence[object], services: Sequence[s
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     for register in add:
-        assert callable(register)
         register(server)
     reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     try:

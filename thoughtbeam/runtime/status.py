@@ -8,10 +8,16 @@ from typing import Any, NoReturn, cast
 
 import grpc
 from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 DOMAIN = "thoughtbeam"
+
+# A status travels in trailing metadata, of which a gRPC client takes 8 KiB by default, and the message
+# travels twice (in one of them three bytes for each that is not ASCII).
+MAX_TEXT_BYTES = 800
+MAX_VIOLATIONS_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +28,12 @@ class Violation:
     description: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class StatusError(Exception):
     """An error that is answered to a caller.
 
-    reason: UPPER_SNAKE_CASE. metadata: for ErrorInfo. retry_after: seconds, for RetryInfo and the
-    `grpc-retry-pushback-ms` trailer.
+    reason: UPPER_SNAKE_CASE. metadata: for ErrorInfo, short values. retry_after: seconds, for RetryInfo and
+    the `grpc-retry-pushback-ms` trailer. What does not fit into a status is cut when it is sent.
     """
 
     code: grpc.StatusCode
@@ -48,7 +54,7 @@ def invalid(*violations: Violation, reason: str = "INVALID_FIELD") -> StatusErro
 
 
 def to_status(error: StatusError) -> status_pb2.Status:
-    """The google.rpc.Status of an error."""
+    """The google.rpc.Status of an error. A long message is cut, and of many violations the first are sent."""
     details: list[Any] = [
         error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=dict(error.metadata))
     ]
@@ -57,7 +63,7 @@ def to_status(error: StatusError) -> status_pb2.Status:
             error_details_pb2.BadRequest(
                 field_violations=[
                     error_details_pb2.BadRequest.FieldViolation(field=v.field, description=v.description)
-                    for v in error.violations
+                    for v in _that_fit(error.violations)
                 ]
             )
         )
@@ -70,7 +76,27 @@ def to_status(error: StatusError) -> status_pb2.Status:
         item = any_pb2.Any()
         item.Pack(detail)
         packed.append(item)
-    return status_pb2.Status(code=error.code.value[0], message=error.message, details=packed)
+    return status_pb2.Status(
+        code=error.code.value[0], message=_cut(error.message, MAX_TEXT_BYTES), details=packed
+    )
+
+
+def _that_fit(violations: Sequence[Violation]) -> list[Violation]:
+    kept: list[Violation] = []
+    room = MAX_VIOLATIONS_BYTES
+    for violation in violations:
+        name, text = _cut(violation.field, 200), _cut(violation.description, 400)
+        room -= len(name.encode()) + len(text.encode())
+        if room < 0:
+            break
+        kept.append(Violation(name, text))
+    return kept
+
+
+def _cut(text: str, limit: int) -> str:
+    """The text in at most `limit` bytes of UTF-8."""
+    raw = text.encode()
+    return text if len(raw) <= limit else raw[: limit - 3].decode(errors="ignore") + "…"
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: StatusError) -> NoReturn:
@@ -106,5 +132,8 @@ def from_rpc_error(error: grpc.RpcError) -> StatusError:
 def _status_of(call: Any) -> status_pb2.Status | None:
     for key, value in call.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
-            return status_pb2.Status.FromString(value)
+            try:
+                return status_pb2.Status.FromString(value)
+            except DecodeError:
+                return None  # not ours: something between us and the caller answered
     return None

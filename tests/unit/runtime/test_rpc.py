@@ -1,0 +1,116 @@
+"""Servers and channels: health, reflection, message limits, a port of one's own, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from thoughtbeam.runtime.rpc import MAX_MESSAGE_BYTES, Server, open_channel, start_server, stop_on_signals
+
+SERVICE = "test.Echo"
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+async def echo(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+    return request
+
+
+async def wait_for_end(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+    await asyncio.Event().wait()
+    return b""
+
+
+def register(server: grpc.aio.Server) -> None:
+    methods = {
+        "Say": grpc.unary_unary_rpc_method_handler(echo),
+        "Hang": grpc.unary_unary_rpc_method_handler(wait_for_end),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = await start_server("127.0.0.1:0", [register], [SERVICE])
+    yield server
+    await server.stop(0)
+
+
+@pytest.fixture
+async def channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
+    async with open_channel(f"127.0.0.1:{server.port}") as channel:
+        yield channel
+
+
+async def test_services_are_not_serving_until_told(server: Server, channel: grpc.aio.Channel) -> None:
+    health = health_pb2_grpc.HealthStub(channel)
+    before = [await health.Check(health_pb2.HealthCheckRequest(service=s)) for s in ("", SERVICE)]
+    await server.set_serving(True)
+    after = [await health.Check(health_pb2.HealthCheckRequest(service=s)) for s in ("", SERVICE)]
+
+    assert [b.status for b in before] == [NOT_SERVING, NOT_SERVING]
+    assert [a.status for a in after] == [SERVING, SERVING]
+
+
+async def test_reflection_lists_the_services(channel: grpc.aio.Channel) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    async for answer in stub.ServerReflectionInfo(iter([request])):
+        listed = {service.name for service in answer.list_services_response.service}
+
+    assert listed == {SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+
+
+async def test_messages_above_four_mebibytes_pass_and_the_limit_is_named(channel: grpc.aio.Channel) -> None:
+    say = channel.unary_unary(f"/{SERVICE}/Say")
+
+    assert len(await say(bytes(9 * 1024 * 1024))) == 9 * 1024 * 1024
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await say(bytes(MAX_MESSAGE_BYTES + 1))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert str(MAX_MESSAGE_BYTES) in (caught.value.details() or "")
+    assert await say(b"next") == b"next"
+
+
+async def test_a_port_in_use_is_an_error(server: Server) -> None:
+    with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{server.port}"):
+        await start_server(f"127.0.0.1:{server.port}", [register], [SERVICE])
+
+
+async def test_stop_says_so_first_and_cuts_what_does_not_end(
+    server: Server, channel: grpc.aio.Channel
+) -> None:
+    await server.set_serving(True)
+    watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+    seen = [(await watch.read()).status]
+    hanging = channel.unary_unary(f"/{SERVICE}/Hang")(b"")
+
+    stopping = asyncio.ensure_future(server.stop(0.2))
+    seen.append((await watch.read()).status)
+    await stopping
+    await server.set_serving(True)
+
+    assert seen == [SERVING, NOT_SERVING]
+    with pytest.raises(grpc.aio.AioRpcError):
+        await hanging
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_signals_set_the_stop_event(number: signal.Signals) -> None:
+    loop = asyncio.get_running_loop()
+    stop = stop_on_signals()
+    try:
+        assert not stop.is_set()
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(stop.wait(), 30)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGINT)
