@@ -140,7 +140,7 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node as it is stored."""
+    """A node as it is stored. finish_order: 1 for the earliest finished; answer None: none."""
 
     node: int
     state: NodeState
@@ -151,7 +151,8 @@ class NodeRecord:
     unique_tokens: int
     total_tokens: int
     finish_reason: str
-    answer: str
+    finish_order: int | None
+    answer: str | None
     winning: bool
     evictions: int
 

@@ -1,0 +1,4 @@
+from decoder_worker.main import main
+
+if __name__ == "__main__":
+    main()

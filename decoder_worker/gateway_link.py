@@ -1,0 +1,99 @@
+"""The worker's stream to its gateway: says what it serves, grants credit when it could start a tree, takes it.
+
+The stream may break at any time: running trees go on, the link connects again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from decoder_worker.policies import describe
+from decoder_worker.policies.parameters import PolicyInfo
+from decoder_worker.worker import Worker
+from thoughtbeam.runtime.log import EventLogger
+from thoughtbeam.runtime.rpc import open_channel
+from thoughtbeam.v1 import reasoning_pb2 as pb
+from thoughtbeam.v1 import work_pb2, work_pb2_grpc
+
+RECONNECT_SECONDS = (0.2, 5.0)  # first wait and longest; doubled in between
+
+log = EventLogger("decoder_worker.gateway_link")
+
+
+class GatewayLink:
+    """Keeps one worker connected to one gateway."""
+
+    def __init__(self, target: str, worker: Worker, scorer_kind: str) -> None:
+        self.connected = asyncio.Event()
+        self._target = target
+        self._worker = worker
+        self._scorer_kind = scorer_kind
+        self._capacity = asyncio.Event()
+        self._credit_out = False
+        worker.on_capacity = self._capacity.set
+
+    async def run(self) -> None:
+        """Connects, and connects again, until cancelled."""
+        wait, longest = RECONNECT_SECONDS
+        async with open_channel(self._target) as channel:
+            stub = work_pb2_grpc.WorkServiceStub(channel)
+            while True:
+                try:
+                    await self._work(stub.Work())
+                    log.warning("gateway_closed_stream", gateway=self._target)
+                except grpc.aio.AioRpcError as error:
+                    log.warning("gateway_unreachable", gateway=self._target, code=error.code().name)
+                if self.connected.is_set():
+                    wait = RECONNECT_SECONDS[0]
+                self.connected.clear()
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, longest)
+
+    async def _work(self, stream: Any) -> None:
+        """One stream from Hello to its end."""
+        await stream.write(work_pb2.WorkRequest(hello=self._hello()))
+        self._credit_out = False
+        granting = asyncio.create_task(self._grant(stream), name="credit")
+        try:
+            async for message in stream:
+                self._receive(message)
+        finally:
+            granting.cancel()
+            await asyncio.gather(granting, return_exceptions=True)
+            stream.cancel()
+
+    async def _grant(self, stream: Any) -> None:
+        """One credit at a time: the next when its tree has started and there is room for another."""
+        await stream.wait_for_connection()
+        self.connected.set()
+        log.info("gateway_connected", gateway=self._target)
+        while True:
+            if self._worker.accepts_request and not self._credit_out:
+                self._credit_out = True
+                await stream.write(work_pb2.WorkRequest(credit=work_pb2.Credit(trees=1)))
+            self._capacity.clear()
+            await self._capacity.wait()
+
+    def _receive(self, message: work_pb2.WorkResponse) -> None:
+        match message.WhichOneof("message"):
+            case "assignment":
+                assigned = message.assignment
+                self._credit_out = False
+                self._worker.begin(assigned.tree_id, assigned.epoch, assigned.search)
+            case "cancellation":
+                self._worker.cancel(message.cancellation.tree_id)
+
+    def _hello(self) -> work_pb2.Hello:
+        worker, engine = self._worker, self._worker.engine.info
+        return work_pb2.Hello(
+            worker=worker.config.name,
+            model=engine.model,
+            slots=engine.slots,
+            max_context=engine.max_context,
+            max_capacity=worker.config.max_capacity,
+            policies=[_policy_message(info) for info in describe()],
+            scorer=self._scorer_kind,
+        )

@@ -1,0 +1,70 @@
+"""Goes on with a search that another worker began: the Tree View as the tree store has it.
+
+Finished traces, scores, the policy's state and votes are kept. Pending and live traces go on by prefill from
+their last checkpoint, ghosts stay ghosts.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from decoder_worker.search import Search
+from decoder_worker.tree_log import TreeLog
+from decoder_worker.tree_view import Trace, TreeView
+from tree_store.model import NodeContent, NodeRecord, NodeState, TreeRecord
+from tree_store.store import TreeStore
+
+PAGE = 500
+
+
+async def resume(search: Search, log: TreeLog, store: TreeStore, record: TreeRecord) -> bool:
+    """Loads what an earlier epoch wrote into the search and starts it. False: nothing was written yet."""
+    nodes = await _nodes(store, record.tree_id)
+    state = await store.policy_state(record.tree_id)
+    if not nodes or state is None:
+        return False
+    view = TreeView()
+    for node in nodes:
+        content = await store.content(record.tree_id, node.node)
+        trace = _trace(view, node, content)
+        view.restore(trace)
+        log.restore(trace, node.state)
+        if node.state in (NodeState.LIVE, NodeState.HELD):
+            view.move(trace, NodeState.PENDING)
+            log.moved(trace, "resumed")
+    view.generated = record.usage["generated"]
+    search.resume(
+        view,
+        search.policy.load(state),
+        recomputed=record.usage["recomputed"],
+        rounds=record.counts["rounds"],
+    )
+    return True
+
+
+async def _nodes(store: TreeStore, tree_id: str) -> list[NodeRecord]:
+    nodes: list[NodeRecord] = []
+    while page := await store.nodes(tree_id, first=len(nodes) + 1, count=PAGE):
+        nodes += page
+    return nodes
+
+
+def _trace(view: TreeView, node: NodeRecord, content: NodeContent) -> Trace:
+    parent = view[node.parent] if node.parent is not None else None
+    trace = Trace(
+        number=node.node,
+        parent=parent,
+        branch_position=node.branch_position,
+        state=node.state,
+        tokens=array("i", content.tokens),
+        thoughts=list(content.thoughts),
+        finish_reason=node.finish_reason,
+        finish_order=node.finish_order,
+        answer=node.answer,
+        evictions=node.evictions,
+    )
+    scores = [t.score for t in trace.thoughts if t.score is not None]
+    trace.own_scored, trace.own_sum = len(scores), sum(scores)
+    if parent is not None:
+        trace.inherit(parent)
+    return trace

@@ -1,0 +1,354 @@
+"""One search: engine events → scores → policy → actions → engine and tree store.
+
+The only place where the seams meet. Everything here is synchronous and quick: it changes the Tree View, notes
+the change in the log, and asks its host for what takes time (a slot, an abort, a score). The policy alone
+decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from decoder_worker.answers.extraction import extract
+from decoder_worker.engine.base import FinishReason, HiddenRow, SamplingSpec, Tokenizer, TraceOutput
+from decoder_worker.engine.detokenizer import Detokenizer
+from decoder_worker.policies.base import (
+    Action,
+    BoundariesScored,
+    Branch,
+    EngineIdle,
+    Evict,
+    Finish,
+    Observation,
+    Policy,
+    Pressure,
+    Prune,
+    SpawnRoot,
+    Started,
+    TracesFinished,
+)
+from decoder_worker.scoring_client import BoundaryRow, ScoredRow
+from decoder_worker.tree_log import TreeLog
+from decoder_worker.tree_view import Trace, TreeView
+from tree_store.model import NodeState, RoundRecord, Thought
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpec:
+    """One question as the worker runs it, checked.
+
+    prompt: token ids. trace_limit: most generated tokens of one trace. token_budget: most generated tokens of
+    the tree, 0 for no limit. deadline: seconds since the epoch. answer_mode: see answers/extraction.py.
+    """
+
+    tree_id: str
+    epoch: int
+    prompt: tuple[int, ...]
+    sampling: SamplingSpec
+    trace_limit: int
+    token_budget: int
+    deadline: float
+    answer_mode: str
+    answer_regex: str
+    seed: int
+
+
+class Host(Protocol):
+    """What a search asks of its worker. None of these wait."""
+
+    @property
+    def kv_use(self) -> float: ...
+
+    def enqueue(self, search: Search, trace: Trace) -> None:
+        """Queues a pending trace for a slot; `Search.granted` is called when it has one."""
+        ...
+
+    def withdraw(self, search: Search, trace: Trace, *, running: bool) -> None:
+        """Gives up the trace's place; `running`: the engine has it and must let go of it."""
+        ...
+
+    def score(self, search: Search, rows: Sequence[BoundaryRow]) -> None:
+        """Sends rows to the scorer; `Search.on_scores` is called with what comes back."""
+        ...
+
+
+class Search:
+    """Runs one tree under its policy until it ends; `ended` is then set and nothing counts any more."""
+
+    def __init__(
+        self, spec: SearchSpec, policy: Policy[Any], host: Host, log: TreeLog, tokenizer: Tokenizer
+    ) -> None:
+        self.spec = spec
+        self.policy = policy
+        self.view = TreeView()
+        self.ended = asyncio.Event()
+        self.ended_by = ""
+        self.degraded = False
+        self.recomputed = 0
+        self.rounds = 0
+        self.error: BaseException | None = None
+        self._state = policy.initial(spec.seed)
+        self._host = host
+        self._log = log
+        self._tokenizer = tokenizer
+        self._texts: dict[int, Detokenizer] = {}
+        self._checkpointed: dict[int, int] = {}
+        self._awaiting_scores: dict[int, int] = {}
+        self._scores_settled = asyncio.Event()
+        self._scores_settled.set()
+
+    # ---- what others read
+
+    @property
+    def tree_id(self) -> str:
+        return self.spec.tree_id
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.spec.prompt)
+
+    @property
+    def high_water(self) -> float:
+        return self.policy.high_water
+
+    @property
+    def started(self) -> bool:
+        return bool(self.view.traces)
+
+    async def scores_settled(self) -> None:
+        """Waits until every boundary that was sent to the scorer has come back."""
+        await self._scores_settled.wait()
+
+    # ---- events
+
+    def start(self) -> None:
+        """Begins a new search."""
+        self._log.fields(prompt=self.prompt_tokens)
+        self._observe(Started())
+        self._check_idle()
+
+    def resume(self, view: TreeView, state: Any, *, recomputed: int, rounds: int) -> None:
+        """Goes on from a checkpoint: pending traces queue again, ghosts stay ghosts, the rest is kept."""
+        self.view, self._state = view, state
+        self.recomputed, self.rounds = recomputed, rounds
+        for trace in view.traces.values():
+            self._checkpointed[trace.number] = trace.own_tokens
+        for trace in view.in_state(NodeState.PENDING):
+            self._host.enqueue(self, trace)
+        self._check_idle()
+
+    def granted(self, trace: Trace) -> tuple[list[int], SamplingSpec]:
+        """The trace has a slot and becomes live; returns what the engine is to go on from."""
+        self._move(trace, NodeState.LIVE)
+        left = self.spec.trace_limit - trace.total_tokens
+        return [*self.spec.prompt, *trace.sequence()], replace(self.spec.sampling, max_tokens=left)
+
+    def on_outputs(self, outputs: Sequence[tuple[int, TraceOutput]]) -> None:
+        """One engine step's outputs for this tree, by node."""
+        finished: list[int] = []
+        rows: list[BoundaryRow] = []
+        for number, output in outputs:
+            trace = self.view[number]
+            if self.ended.is_set() or trace.state is not NodeState.LIVE:
+                continue
+            self._count_recomputed(trace, output.cached_tokens)
+            self.view.append_tokens(trace, output.tokens)
+            if output.row is not None:
+                rows.extend(self._pass_boundary(trace, output.row))
+            if output.finish is not None:
+                self._finish_trace(trace, output.finish)
+                finished.append(number)
+        if rows or finished:
+            self._log.fields(generated=self.view.generated, recomputed=self.recomputed)
+        if rows:
+            self._send(rows)
+        if finished:
+            self._observe(TracesFinished(tuple(finished)))
+            self._check_idle()
+        if self.spec.token_budget and self.view.generated >= self.spec.token_budget:
+            self.stop("tokens")
+
+    def on_scores(self, scored: Sequence[ScoredRow]) -> None:
+        """Scores came back; those of finished traces count for the vote also after the search has ended."""
+        news: list[tuple[int, float]] = []
+        for item in scored:
+            trace = self.view[item.row.node]
+            if item.score is not None:
+                self.view.set_score(trace, item.row.thought, item.score)
+                news.append((trace.number, item.score))
+            elif item.error == "SCORER_LOST":
+                self.degraded = True
+            if not (self.ended.is_set() and trace.state is not NodeState.FINISHED):
+                self._log.thought(trace, trace.thoughts[item.row.thought])
+            self._awaiting_scores[trace.number] -= 1
+        self._settle_scores()
+        if news and not self.ended.is_set():
+            self._observe(BoundariesScored(tuple(news)))
+            self._check_idle()
+
+    def on_pressure(self, pressure: Pressure) -> None:
+        """The engine runs out of KV and this tree is to give some back."""
+        self._observe(pressure)
+        self._check_idle()
+
+    def stop(self, ended_by: str = "") -> None:
+        """Ends the search: what still counts is cancelled. ended_by: the budget that ran out, if one did."""
+        if self.ended.is_set():
+            return
+        self.ended_by = ended_by
+        for trace in self.view.counting:
+            self._leave(trace, NodeState.CANCELLED)
+        self.ended.set()
+        self._settle_scores()
+
+    def abandon(self) -> None:
+        """Lets go of the engine without ending the tree: it is handed back or has another owner."""
+        if self.ended.is_set():
+            return
+        for trace in self.view.in_state(NodeState.PENDING, NodeState.LIVE):
+            self._save(trace)
+            self._host.withdraw(self, trace, running=trace.state is NodeState.LIVE)
+        self.ended.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the search because it cannot go on."""
+        self.error = self.error or error
+        self.stop()
+
+    # ---- the policy decides
+
+    def _observe(self, observation: Observation) -> None:
+        if self.ended.is_set():
+            return
+        step = self.policy.step(self._state, self.view, observation)
+        if step.state is not self._state:
+            self._state = state = step.state
+            self._log.policy_state(lambda: self.policy.dump(state))
+        before = (
+            self.view.capacity_count,
+            self.view.count(NodeState.LIVE),
+            self.view.count(NodeState.GHOST),
+        )
+        if step.tournament:
+            self._record_round(step.actions, *before)
+        for action in step.actions:
+            self._act(action)
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case SpawnRoot():
+                self._born(self.view.add_root())
+            case Branch(parent=parent):
+                self._born(self.view.add_branch(self.view[parent]))
+            case Prune(node=node):
+                self._leave(self.view[node], NodeState.PRUNED)
+            case Evict(node=node):
+                self._evict(self.view[node])
+            case Finish():
+                self.stop()
+
+    def _record_round(self, actions: Sequence[Action], capacity: int, live: int, ghosts: int) -> None:
+        self.rounds += 1
+        self._log.round(
+            RoundRecord(
+                number=self.rounds,
+                thoughts=self.view.thoughts_scored,
+                capacity_count=capacity,
+                live=live,
+                ghosts=ghosts,
+                kv_use=self._host.kv_use,
+                pruned=tuple(a.node for a in actions if isinstance(a, Prune)),
+                branched=tuple(a.parent for a in actions if isinstance(a, Branch)),
+            )
+        )
+
+    def _check_idle(self) -> None:
+        """Tells the policy when the engine runs nothing for this tree; it must end or start something."""
+        while not self.ended.is_set() and not self.view.count(NodeState.PENDING, NodeState.LIVE):
+            before = len(self.view)
+            self._observe(EngineIdle())
+            if not self.ended.is_set() and len(self.view) == before:
+                self.fail(RuntimeError(f"policy {self.policy.name} neither ended nor went on when idle"))
+
+    # ---- changes of single traces
+
+    def _born(self, trace: Trace) -> None:
+        self._log.moved(trace)
+        self._host.enqueue(self, trace)
+
+    def _move(self, trace: Trace, to: NodeState, reason: str = "") -> None:
+        self.view.move(trace, to)
+        self._log.moved(trace, reason)
+
+    def _leave(self, trace: Trace, to: NodeState) -> None:
+        """Pruned or cancelled: its tokens are kept, its place and its KV are given up."""
+        was = trace.state
+        self._save(trace)
+        self._move(trace, to)
+        if was in (NodeState.PENDING, NodeState.LIVE):
+            self._host.withdraw(self, trace, running=was is NodeState.LIVE)
+
+    def _evict(self, trace: Trace) -> None:
+        self._save(trace)
+        self._move(trace, NodeState.GHOST, reason="pressure")
+        self._host.withdraw(self, trace, running=True)
+
+    def _finish_trace(self, trace: Trace, finish: FinishReason) -> None:
+        trace.finish_reason = str(finish)
+        text = self._tokenizer.decode(trace.sequence())
+        trace.answer = extract(
+            text, self.spec.answer_mode, finish=str(finish), regex=self.spec.answer_regex or None
+        )
+        self._save(trace)
+        self._move(trace, NodeState.FINISHED, reason=str(finish))
+        self._host.withdraw(self, trace, running=False)
+
+    def _pass_boundary(self, trace: Trace, row: HiddenRow) -> Sequence[BoundaryRow]:
+        """Notes a thought of its own. The first row after an add may be an older boundary: not again."""
+        position = row.position + 1 - self.prompt_tokens
+        seen = trace.thoughts[-1].position if trace.thoughts else trace.branch_position
+        if position <= seen:
+            return ()
+        trace.thoughts.append(Thought(position))
+        self._save(trace, upto=position)
+        if not self.policy.needs_scores:
+            self._log.thought(trace, trace.thoughts[-1])
+            return ()
+        index = len(trace.thoughts) - 1
+        return (BoundaryRow(self.tree_id, trace.number, index, trace.inherited_thoughts + index, row),)
+
+    def _save(self, trace: Trace, upto: int | None = None) -> None:
+        """Checkpoints its own tokens and their text, up to a position or all."""
+        start = self._checkpointed.get(trace.number, 0)
+        end = trace.own_tokens if upto is None else upto - trace.branch_position
+        if end <= start:
+            return
+        tokens = trace.tokens[start:end].tolist()
+        text = self._texts.setdefault(trace.number, Detokenizer(self._tokenizer)).feed(tokens)
+        self._log.checkpoint(trace, tokens, text)
+        self._checkpointed[trace.number] = end
+
+    def _count_recomputed(self, trace: Trace, cached: int | None) -> None:
+        """Prefill beyond what the cache held is recomputation, but for a root's first prompt."""
+        if cached is not None and trace.total_tokens:
+            self.recomputed += self.prompt_tokens + trace.total_tokens - cached
+
+    # ---- scores on their way
+
+    def _send(self, rows: Sequence[BoundaryRow]) -> None:
+        for row in rows:
+            self._awaiting_scores[row.node] = self._awaiting_scores.get(row.node, 0) + 1
+        self._scores_settled.clear()
+        self._host.score(self, rows)
+
+    def _settle_scores(self) -> None:
+        """Settled: nothing is on its way, or after the end nothing that the vote could still use."""
+        self._awaiting_scores = {n: count for n, count in self._awaiting_scores.items() if count}
+        waiting = self._awaiting_scores.keys()
+        if self.ended.is_set():
+            waiting = {n for n in waiting if self.view[n].state is NodeState.FINISHED}
+        if not waiting:
+            self._scores_settled.set()

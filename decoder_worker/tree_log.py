@@ -1,0 +1,209 @@
+"""The write-behind log of one search: what the Tree View has changed, on its way to the tree store.
+
+Changes are noted in memory as they happen and written as one batch, whatever has gathered since the last
+write; nothing on the token path waits for Redis. Batches are numbered, so that a write whose reply was lost can
+be sent again, and fenced by the epoch, so that a worker that lost its lease changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from decoder_worker.tree_view import Trace
+from thoughtbeam.runtime.log import EventLogger
+from tree_store.errors import StaleEpochError, StoreUnavailableError
+from tree_store.model import (
+    Batch,
+    Failure,
+    NodeChange,
+    NodeState,
+    Outcome,
+    RoundRecord,
+    Thought,
+    TreeState,
+)
+from tree_store.store import TreeStore
+
+PROGRESS_SECONDS = 0.5  # a progress event at most this often
+WRITE_PAUSE_SECONDS = 0.01  # lets a few engine steps gather into one write
+RETRY_SECONDS = 0.5
+
+log = EventLogger("decoder_worker.tree_log")
+
+
+@dataclass(slots=True)
+class _Draft:
+    """Changes of one node that are not written yet."""
+
+    trace: Trace
+    before: NodeState | None
+    path: list[NodeState] = field(default_factory=list)
+    reason: str = ""
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    thoughts: list[Thought] = field(default_factory=list)
+    winning: bool = False
+
+    def change(self) -> NodeChange:
+        trace = self.trace
+        fields = {
+            "thoughts": str(trace.thought_count),
+            "unique_tokens": str(trace.own_tokens),
+            "total_tokens": str(trace.total_tokens),
+        }
+        if trace.finish_order is not None:
+            fields |= {"finish_reason": trace.finish_reason, "finish_order": str(trace.finish_order)}
+            if trace.answer is not None:
+                fields["answer"] = trace.answer
+        if self.winning:
+            fields["winning"] = "1"
+        return NodeChange(
+            node=trace.number,
+            before=self.before,
+            path=tuple(self.path),
+            reason=self.reason,
+            parent=trace.parent.number if trace.parent else None,
+            branch_position=trace.branch_position,
+            mean_score=trace.mean_score,
+            fields=fields,
+            tokens=tuple(self.tokens),
+            text=self.text,
+            thoughts=tuple(self.thoughts),
+        )
+
+
+class TreeLog:
+    """Collects and writes the changes of one running tree; the search notes, `run` writes."""
+
+    def __init__(self, store: TreeStore, tree_id: str, epoch: int) -> None:
+        self.tree_id = tree_id
+        self.epoch = epoch
+        self._store = store
+        self._seq = 0
+        self._drafts: dict[int, _Draft] = {}
+        self._stored: dict[int, NodeState] = {}
+        self._fields: dict[str, str] = {}
+        self._rounds: list[RoundRecord] = []
+        self._policy_state: Callable[[], str] | None = None
+        self._dirty = asyncio.Event()
+        self._closing = False
+        self._last_progress = 0.0
+
+    # ---- notes; synchronous, called by the search
+
+    def restore(self, trace: Trace, stored: NodeState) -> None:
+        """Tells in which state the store has a node that an earlier owner wrote."""
+        self._stored[trace.number] = stored
+
+    def moved(self, trace: Trace, reason: str = "") -> None:
+        """The trace is new in its state, or new altogether."""
+        draft = self._draft(trace)
+        draft.path.append(trace.state)
+        draft.reason = reason or draft.reason
+
+    def checkpoint(self, trace: Trace, tokens: Sequence[int], text: str) -> None:
+        """More of the trace's own tokens, with their text, up to a boundary or its end."""
+        draft = self._draft(trace)
+        draft.tokens.extend(tokens)
+        draft.text += text
+
+    def thought(self, trace: Trace, thought: Thought) -> None:
+        """A thought of its own, with its final score."""
+        self._draft(trace).thoughts.append(thought)
+
+    def winner(self, trace: Trace) -> None:
+        """The trace lies on the path to the answer."""
+        self._draft(trace).winning = True
+
+    def round(self, record: RoundRecord) -> None:
+        self._rounds.append(record)
+        self._dirty.set()
+
+    def fields(self, **values: object) -> None:
+        """Fields of the tree itself."""
+        self._fields.update({name: str(value) for name, value in values.items()})
+        self._dirty.set()
+
+    def policy_state(self, dump: Callable[[], str]) -> None:
+        """The policy's state has changed; `dump` is called when it is written."""
+        self._policy_state = dump
+        self._dirty.set()
+
+    # ---- writes
+
+    async def run(self) -> None:
+        """Writes what gathers, until `close`. Raises StaleEpochError once the tree has another owner."""
+        while not self._closing:
+            await self._dirty.wait()
+            if not self._closing:
+                await self._write(self._commit)
+                await asyncio.sleep(WRITE_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        """Makes `run` return after the write under way; the rest stays for `finish` or `hand_back`."""
+        self._closing = True
+        self._dirty.set()
+
+    async def finish(self, state: TreeState, outcome: Outcome | None, failure: Failure | None) -> None:
+        """Writes the rest and ends the tree, in one step. `run` has returned."""
+
+        async def end(batch: Batch) -> None:
+            await self._store.finish(self.tree_id, self.epoch, self._seq, batch, state, outcome, failure)
+
+        while len(self._rounds) > 1:  # a batch carries one round
+            await self._write(self._commit)
+        await self._write(end)
+
+    async def hand_back(self) -> None:
+        """Writes the rest and returns the tree to the queue. `run` has returned."""
+        while self._drafts or self._rounds or self._policy_state:
+            await self._write(self._commit)
+        await self._store.requeue(self.tree_id, self.epoch)
+
+    async def _commit(self, batch: Batch) -> None:
+        await self._store.commit(self.tree_id, self.epoch, self._seq, batch)
+
+    async def _write(self, send: Callable[[Batch], Awaitable[None]]) -> None:
+        batch = self._take()
+        self._seq += 1
+        while True:
+            try:
+                return await send(batch)
+            except StoreUnavailableError as error:
+                # the number makes the repetition safe; meanwhile the search goes on and changes gather
+                log.warning("tree_store_unavailable", tree_id=self.tree_id, error=error)
+                await asyncio.sleep(RETRY_SECONDS)
+            except StaleEpochError:
+                log.warning("lease_lost", tree_id=self.tree_id, epoch=self.epoch)
+                raise
+
+    def _take(self) -> Batch:
+        """Everything noted so far as one batch; with several rounds only the first, the rest stays noted."""
+        now = time.monotonic()
+        progress = now - self._last_progress >= PROGRESS_SECONDS
+        if progress:
+            self._last_progress = now
+        batch = Batch(
+            nodes=tuple(draft.change() for draft in self._drafts.values()),
+            fields=self._fields,
+            policy_state=self._policy_state() if self._policy_state else None,
+            round=self._rounds.pop(0) if self._rounds else None,
+            progress=progress,
+        )
+        for number, draft in self._drafts.items():
+            if draft.path:
+                self._stored[number] = draft.path[-1]
+        self._drafts, self._fields, self._policy_state = {}, {}, None
+        if not self._rounds:
+            self._dirty.clear()
+        return batch
+
+    def _draft(self, trace: Trace) -> _Draft:
+        self._dirty.set()
+        draft = self._drafts.get(trace.number)
+        if draft is None:
+            draft = self._drafts[trace.number] = _Draft(trace, self._stored.get(trace.number))
+        return draft

@@ -1,0 +1,63 @@
+"""The end of a search: answers are grouped, the vote is held, the outcome written down."""
+
+from __future__ import annotations
+
+from decoder_worker.answers import votes
+from decoder_worker.answers.equivalence import Equivalence
+from decoder_worker.answers.extraction import final_text
+from decoder_worker.answers.votes import Candidate, Decision
+from decoder_worker.engine.base import Tokenizer
+from decoder_worker.search import Search
+from decoder_worker.tree_view import Trace
+from tree_store.model import Outcome, VoteRecord
+
+
+async def decide(search: Search, equivalence: Equivalence, tokenizer: Tokenizer) -> Outcome:
+    """Holds the policy's vote over the finished traces; an unscored one when scores were lost."""
+    finished = search.view.finished
+    groups = await equivalence.group([t.answer for t in finished], search.spec.answer_mode)
+    candidates = [_candidate(t, group) for t, group in zip(finished, groups, strict=True)]
+    decision = votes.majority(candidates) if search.degraded else search.policy.vote(candidates)
+    return _outcome(search, decision, tokenizer)
+
+
+def winning_path(search: Search, outcome: Outcome) -> list[Trace]:
+    """The trace that stands for the answer and its ancestors."""
+    if outcome.node is None:
+        return []
+    trace = search.view[outcome.node]
+    return [trace, *trace.ancestors()]
+
+
+def _candidate(trace: Trace, group: int | None) -> Candidate:
+    scores = trace.scores()
+    return Candidate(
+        node=trace.number,
+        group=group,
+        order=trace.finish_order or 0,
+        mean_score=trace.mean_score,
+        last_score=scores[-1] if scores else None,
+        min_score=min(scores, default=None),
+    )
+
+
+def _outcome(search: Search, decision: Decision, tokenizer: Tokenizer) -> Outcome:
+    records = tuple(
+        VoteRecord(search.view[group.nodes[0]].answer or "", group.weight, group.nodes)
+        for group in decision.groups
+    )
+    if decision.winner is None:
+        return Outcome(answer=None, ended_by=search.ended_by, degraded=search.degraded)
+    best = search.view[decision.winner.nodes[0]]
+    everything = sum(group.weight for group in decision.groups)
+    return Outcome(
+        answer=best.answer,
+        node=best.number,
+        weight=decision.winner.weight,
+        # all weights may be zero: scores can be
+        share=decision.winner.weight / everything if everything else 1 / len(decision.groups),
+        final_text=final_text(tokenizer.decode(best.sequence())),
+        votes=records,
+        ended_by=search.ended_by,
+        degraded=search.degraded,
+    )

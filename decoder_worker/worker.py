@@ -1,0 +1,251 @@
+"""The decoder worker: one engine, its slots, and the searches that share them.
+
+The pump reads the engine's one stream of step batches and passes each search its part; a search reacts at
+once and without waiting. What waits has a task of its own: engine calls in their order, scores, writes to the
+tree store, leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from decoder_worker.answers.equivalence import Equivalence
+from decoder_worker.engine.base import Engine, EngineError, SamplingSpec, StepBatch, TraceOutput
+from decoder_worker.scheduler_view import SchedulerView
+from decoder_worker.scoring_client import BoundaryRow, ScoredRow, ScoringClient
+from decoder_worker.search import Search
+from decoder_worker.slots import Slots
+from decoder_worker.tree_run import TreeRun
+from decoder_worker.tree_view import Trace
+from thoughtbeam.runtime.log import EventLogger
+from thoughtbeam.v1 import reasoning_pb2 as pb
+from tree_store.errors import StaleEpochError, StoreError
+from tree_store.store import TreeStore
+
+PRIORITY_KV_USE = 0.8  # from here on the engine is told whom to preempt first …
+PRIORITY_STEPS = 16  # … every so many steps
+
+log = EventLogger("decoder_worker.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """name: unique per process. profile: parameter defaults when a request names none. lease_seconds: how
+    long a tree stays ours without a renewal; renewed at a third of it."""
+
+    name: str
+    profile: str = "paper"
+    max_capacity: int = 512
+    lease_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Add:
+    search: Search
+    trace_id: str
+    tokens: list[int]
+    sampling: SamplingSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Abort:
+    trace_id: str
+
+
+class Worker:
+    """Runs assigned trees. on_capacity is called when `accepts_request` may have become true."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        engine: Engine,
+        store: TreeStore,
+        scoring: ScoringClient | None,
+        equivalence: Equivalence,
+    ) -> None:
+        self.config = config
+        self.engine = engine
+        self.store = store
+        self.scoring = scoring
+        self.equivalence = equivalence
+        self.on_capacity: Callable[[], None] = lambda: None
+        self._slots: Slots[tuple[Search, Trace]] = Slots(engine.info.slots)
+        self._scheduler = SchedulerView(engine.info.kv_blocks, engine.info.block_size)
+        self._trees: dict[str, TreeRun] = {}
+        self._tree_tasks: set[asyncio.Task[None]] = set()
+        self._traces: dict[str, tuple[Search, int]] = {}
+        self._commands: asyncio.Queue[_Add | _Abort] = asyncio.Queue()
+        self._group: asyncio.TaskGroup | None = None
+        self._settle_due = False
+        self._ranked_at = 0
+
+    # ---- for the link to the gateway
+
+    @property
+    def accepts_request(self) -> bool:
+        """Whether a new tree's first trace would get a slot at once."""
+        return self._slots.accepts_request and all(tree.started for tree in self._trees.values())
+
+    def begin(self, tree_id: str, epoch: int, search: pb.Search) -> None:
+        """Takes an assigned tree."""
+        assert self._group is not None, "the worker is running"
+        run = self._trees[tree_id] = TreeRun(tree_id, epoch, search, self)
+        task = self._group.create_task(self._run_tree(run), name=f"tree {tree_id}")
+        self._tree_tasks.add(task)
+        task.add_done_callback(self._tree_tasks.discard)
+
+    async def _run_tree(self, run: TreeRun) -> None:
+        try:
+            await run.run()
+        finally:
+            if self._trees.get(run.tree_id) is run:
+                del self._trees[run.tree_id]
+            self._settle_soon()
+
+    def cancel(self, tree_id: str) -> None:
+        """Ends a tree as cancelled; unknown ones have ended already."""
+        if (tree := self._trees.get(tree_id)) is not None:
+            tree.cancel()
+
+    # ---- life
+
+    async def run(self, stop: asyncio.Event, link: Callable[[], Any]) -> None:
+        """Works until `stop` is set, then hands its trees back. link: coroutine function that brings work.
+
+        Raises EngineError when the engine dies; trees are handed back then, too.
+        """
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            tasks = [
+                group.create_task(self._pump(), name="pump"),
+                group.create_task(self._command_engine(), name="engine commands"),
+                group.create_task(self._renew_leases(), name="leases"),
+                group.create_task(link(), name="gateway link"),
+            ]
+            if self.scoring is not None:
+                tasks.append(group.create_task(self.scoring.run(), name="scoring"))
+            await stop.wait()
+            log.info("worker_stopping", trees=len(self._trees))
+            for task in (*tasks, *self._tree_tasks):
+                task.cancel()
+
+    async def _pump(self) -> None:
+        async for batch in self.engine.steps():
+            self._scheduler.observe(batch.step, batch.kv_use)
+            for search, outputs in self._by_search(batch):
+                self._guard(search, partial(search.on_outputs, outputs))
+            self._relieve()
+            await self._rank()
+
+    def _by_search(self, batch: StepBatch) -> list[tuple[Search, list[tuple[int, TraceOutput]]]]:
+        parts: dict[str, tuple[Search, list[tuple[int, TraceOutput]]]] = {}
+        for output in batch.outputs:
+            place = self._traces.get(output.trace_id)
+            if place is not None:
+                search, number = place
+                parts.setdefault(search.tree_id, (search, []))[1].append((number, output))
+        return list(parts.values())
+
+    def _relieve(self) -> None:
+        """Tells the tree furthest above its share that KV runs out."""
+        told = self._scheduler.pressure(self._searches())
+        if told is not None:
+            tree_id, pressure = told
+            search = self._trees[tree_id].search
+            assert search is not None
+            log.debug("pressure", tree_id=tree_id, blocks=pressure.blocks, kv_use=self.kv_use)
+            self._guard(search, partial(search.on_pressure, pressure))
+
+    async def _rank(self) -> None:
+        """What no policy gives up, the engine preempts: the worst first."""
+        if self.kv_use < PRIORITY_KV_USE or self._scheduler.step - self._ranked_at < PRIORITY_STEPS:
+            return
+        self._ranked_at = self._scheduler.step
+        ranks = self._scheduler.priorities(self._searches())
+        await self.engine.set_priorities({f"{tree}/{node}": rank for (tree, node), rank in ranks.items()})
+
+    async def _command_engine(self) -> None:
+        """Engine calls, one after the other: an abort never overtakes its add."""
+        while True:
+            match await self._commands.get():
+                case _Add(search, trace_id, tokens, sampling):
+                    try:
+                        await self.engine.add(trace_id, tokens, sampling)
+                    except EngineError as error:
+                        if error.fatal:
+                            raise
+                        search.fail(error)
+                case _Abort(trace_id):
+                    await self.engine.abort(trace_id)
+
+    async def _renew_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.lease_seconds / 3)
+            for tree in list(self._trees.values()):
+                try:
+                    if await self.store.renew(tree.tree_id, tree.epoch, self.config.lease_seconds):
+                        tree.cancel()
+                except StaleEpochError:
+                    log.warning("lease_lost", tree_id=tree.tree_id, epoch=tree.epoch)
+                    tree.lose()
+                except StoreError as error:
+                    log.warning("lease_not_renewed", tree_id=tree.tree_id, error=error)
+
+    # ---- Host: what searches ask for
+
+    @property
+    def kv_use(self) -> float:
+        return self._scheduler.kv_use
+
+    def enqueue(self, search: Search, trace: Trace) -> None:
+        self._slots.submit(f"{search.tree_id}/{trace.number}", (search, trace))
+        self._settle_soon()
+
+    def withdraw(self, search: Search, trace: Trace, *, running: bool) -> None:
+        trace_id = f"{search.tree_id}/{trace.number}"
+        self._slots.release(trace_id)
+        self._traces.pop(trace_id, None)
+        if running:
+            self._commands.put_nowait(_Abort(trace_id))
+        self._settle_soon()
+
+    def score(self, search: Search, rows: Sequence[BoundaryRow]) -> None:
+        assert self.scoring is not None, "admission refuses policies that need scores without a scorer"
+
+        def deliver(scored: Sequence[ScoredRow]) -> None:
+            self._guard(search, partial(search.on_scores, scored))
+
+        self.scoring.submit(rows, deliver)
+
+    def _settle_soon(self) -> None:
+        if not self._settle_due:
+            self._settle_due = True
+            asyncio.get_running_loop().call_soon(self._settle)
+
+    def _settle(self) -> None:
+        """Free slots go to waiting traces, and to new requests when none waits."""
+        self._settle_due = False
+        for search, trace in self._slots.grant():
+            trace_id = f"{search.tree_id}/{trace.number}"
+            self._traces[trace_id] = (search, trace.number)
+            self._commands.put_nowait(_Add(search, trace_id, *search.granted(trace)))
+        self.on_capacity()
+
+    def _searches(self) -> list[Search]:
+        return [
+            tree.search
+            for tree in self._trees.values()
+            if tree.search is not None and not tree.search.ended.is_set()
+        ]
+
+    def _guard(self, search: Search, event: Callable[[], None]) -> None:
+        """A search that breaks ends alone."""
+        try:
+            event()
+        except Exception as error:
+            log.exception("search_broke", tree_id=search.tree_id)
+            search.fail(error)
