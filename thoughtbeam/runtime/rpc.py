@@ -30,7 +30,12 @@ _LIMITS = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
 ]
-CHANNEL_OPTIONS: Sequence[tuple[str, int]] = [*_KEEPALIVE, *_LIMITS]
+# A peer that was away is found again within seconds, however long it was (gRPC's own limit is two minutes).
+_RECONNECT = [
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+CHANNEL_OPTIONS: Sequence[tuple[str, int]] = [*_KEEPALIVE, *_LIMITS, *_RECONNECT]
 SERVER_OPTIONS: Sequence[tuple[str, int]] = [
     *_KEEPALIVE,
     *_LIMITS,
