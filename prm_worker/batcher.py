@@ -1,0 +1,90 @@
+"""Dynamic batching: what has gathered while one forward pass ran is the next one, whoever sent it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from prm_worker.scorers.base import Float32Array, Scorer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    rows: Float32Array
+    scores: asyncio.Future[Float32Array]
+
+
+class Batcher:
+    """Scores the rows of concurrent calls together: one forward pass at a time, in one thread of its own, so
+    that the event loop stays free.
+
+    max_rows: bound on the rows of one pass and of one call. passes: forward passes so far.
+    """
+
+    def __init__(self, scorer: Scorer, max_rows: int) -> None:
+        self.max_rows = max_rows
+        self.passes = 0
+        self._scorer = scorer
+        self._waiting: deque[_Call] = deque()
+        self._arrived = asyncio.Event()
+
+    async def score(self, rows: Float32Array) -> Float32Array:
+        """Scores of one call's rows, float32 [rows, hidden size] to [rows]. Needs `run` to run.
+
+        Raises what the scorer raised; the next call is not affected.
+        """
+        if not 1 <= len(rows) <= self.max_rows:
+            raise ValueError(f"{len(rows)} rows in one call; there must be 1 to {self.max_rows}")
+        call = _Call(rows, asyncio.get_running_loop().create_future())
+        self._waiting.append(call)
+        self._arrived.set()
+        return await call.scores
+
+    async def run(self) -> None:
+        """Scores until it is cancelled; calls that still wait are cancelled with it."""
+        calls: list[_Call] = []
+        try:
+            with ThreadPoolExecutor(1, thread_name_prefix="scorer") as executor:
+                while True:
+                    await self._arrived.wait()
+                    calls = self._take()
+                    if calls:
+                        await self._pass(executor, calls)
+        finally:
+            for call in (*calls, *self._waiting):
+                call.scores.cancel()
+
+    def _take(self) -> list[_Call]:
+        """The calls that wait, oldest first, as many whole ones as one pass holds."""
+        taken: list[_Call] = []
+        rows = 0
+        while self._waiting and rows + len(self._waiting[0].rows) <= self.max_rows:
+            call = self._waiting.popleft()
+            if not call.scores.cancelled():  # its caller has gone
+                taken.append(call)
+                rows += len(call.rows)
+        if not self._waiting:
+            self._arrived.clear()
+        return taken
+
+    async def _pass(self, executor: ThreadPoolExecutor, calls: list[_Call]) -> None:
+        loop = asyncio.get_running_loop()
+        self.passes += 1
+        try:
+            scores = await loop.run_in_executor(executor, self._forward, [call.rows for call in calls])
+        except Exception as error:
+            for call in calls:
+                if not call.scores.done():
+                    call.scores.set_exception(error)
+            return
+        for call, own in zip(calls, scores, strict=True):
+            if not call.scores.done():
+                call.scores.set_result(own)
+
+    def _forward(self, parts: list[Float32Array]) -> list[Float32Array]:
+        scores = self._scorer.score(np.concatenate(parts))
+        return np.split(scores, np.cumsum([len(rows) for rows in parts])[:-1])

@@ -1,0 +1,104 @@
+"""ScorerService: checks a call, has its rows scored with everyone else's, and answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import numpy as np
+
+from prm_worker.batcher import Batcher
+from prm_worker.scorer_file import Metadata
+from prm_worker.tensors import decode_rows, encode_scores, nonfinite_row
+from thoughtbeam.runtime.log import EventLogger
+from thoughtbeam.runtime.status import StatusError, Violation, abort, invalid
+from thoughtbeam.v1 import scoring_pb2 as pb
+from thoughtbeam.v1 import scoring_pb2_grpc
+
+log = EventLogger("prm_worker.scoring_service")
+
+SERVICE = "thoughtbeam.v1.ScorerService"
+_SHOWN_CHARACTERS = 100  # of a value that a caller sent
+
+
+class ScoringService(scoring_pb2_grpc.ScorerServiceServicer):
+    """Serves one scorer.
+
+    trained_for: what its rows must come from; an empty model_fingerprint or boundary_rule is not checked, the
+    hidden size always is.
+    """
+
+    def __init__(self, batcher: Batcher, trained_for: Metadata) -> None:
+        self._batcher = batcher
+        self._trained_for = trained_for
+
+    async def Score(  # noqa: N802
+        self, request: pb.ScoreRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ScoreResponse:
+        """Scores of the rows, in their order.
+
+        INVALID_ARGUMENT names the field that is malformed (NONFINITE_ROW: and the row); FAILED_PRECONDITION
+        with SCORER_MISMATCH says in what the rows differ from those that the scorer was trained for.
+        """
+        try:
+            return await self._score(request)
+        except StatusError as error:
+            log.warning("score_refused", reason=error.reason, message=error.message)
+            await abort(context, error)
+
+    async def GetScorerInfo(  # noqa: N802
+        self, request: pb.GetScorerInfoRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.GetScorerInfoResponse:
+        """What the scorer is, and the largest call it takes."""
+        return pb.GetScorerInfoResponse(
+            kind=self._trained_for.kind,
+            hidden_size=self._trained_for.hidden_size,
+            model_fingerprint=self._trained_for.model_fingerprint,
+            boundary_rule=self._trained_for.boundary_rule,
+            max_rows=self._batcher.max_rows,
+        )
+
+    async def _score(self, request: pb.ScoreRequest) -> pb.ScoreResponse:
+        rows = decode_rows(request.rows, self._batcher.max_rows)
+        _check_traces(request, len(rows))
+        self._check_origin(request, rows.shape[1])
+        try:
+            scores = await self._batcher.score(rows)
+        except Exception as error:
+            log.exception("scorer_failed", rows=len(rows))
+            raise StatusError(
+                grpc.StatusCode.INTERNAL, "SCORER_FAILED", f"the scorer failed: {type(error).__name__}"
+            ) from error
+        overflown = np.isnan(scores)
+        if overflown.any():
+            raise nonfinite_row(int(overflown.argmax()), "is too large to be scored")
+        return pb.ScoreResponse(scores=encode_scores(scores))
+
+    def _check_origin(self, request: pb.ScoreRequest, hidden_size: int) -> None:
+        trained_for = self._trained_for
+        pairs: list[tuple[str, str, str]] = [("hidden_size", str(trained_for.hidden_size), str(hidden_size))]
+        if trained_for.model_fingerprint:
+            pairs.append(("model_fingerprint", trained_for.model_fingerprint, request.model_fingerprint))
+        if trained_for.boundary_rule:
+            pairs.append(("boundary_rule", trained_for.boundary_rule, request.boundary_rule))
+        different = [(name, own, sent[:_SHOWN_CHARACTERS]) for name, own, sent in pairs if own != sent]
+        if not different:
+            return
+        described = "; ".join(f"{name} is {sent or 'empty'}, not {own}" for name, own, sent in different)
+        metadata = {name: own for name, own, _ in different}
+        metadata.update({f"request_{name}": sent for name, _, sent in different})
+        raise StatusError(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "SCORER_MISMATCH",
+            f"the rows do not come from what this scorer was trained for: {described}",
+            metadata=metadata,
+        )
+
+
+def _check_traces(request: pb.ScoreRequest, rows: int) -> None:
+    for index, trace in enumerate(request.traces):
+        if trace.rows < 1:
+            raise invalid(Violation(f"traces[{index}].rows", "is 0; it must be at least 1"))
+    counted = sum(trace.rows for trace in request.traces)
+    if counted != rows:
+        raise invalid(Violation("traces", f"their rows add up to {counted}; rows.shape has {rows}"))
