@@ -93,8 +93,8 @@ class _Queued:
 class ScoringClient:
     """The decoder worker's side of one prm worker. To be made inside a running event loop.
 
-    target: `host:port`. model_fingerprint, boundary_rule: of the engine whose rows it sends. deadline:
-    seconds that a row waits for a prm worker that does not answer. hidden_size: of the engine; `info` compares it.
+    target: `host:port`. model_fingerprint, boundary_rule, hidden_size: of the engine whose rows it sends (the
+    last for `info` to compare). deadline: seconds that a row waits for a prm worker that does not answer.
     """
 
     def __init__(
