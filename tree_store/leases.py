@@ -1,0 +1,128 @@
+"""The sweep: what nobody else will do. Any number of processes may run it, at any time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from tree_store.connection import text
+from tree_store.errors import TreeNotFoundError, translated
+from tree_store.keys import TREES, TreeKeys
+from tree_store.model import TreeState
+from tree_store.presence import Presence
+from tree_store.writes import TreeWrites
+
+# Seconds.
+_STRAY_AFTER = 300.0  # a tree that is on the list for so long and was not created never will be
+_FORGET_CONSUMER_AFTER = 3600.0
+_TREES_PER_READ = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one sweep did, by tree id.
+
+    requeued: their lease had run out. expired: their deadline passed in the queue. cancelled: that was asked
+    for before they came back to the queue. enqueued: queued, but the queue had lost them. strays: on the list
+    of trees without being one.
+    """
+
+    requeued: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()
+    enqueued: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
+
+
+class Sweep(TreeWrites, Presence):
+    """Looks at all trees that have not ended."""
+
+    # Everything on the list before this time has ended; found by the last sweep of this process.
+    _open_since = 0.0
+
+    async def sweep(self) -> Swept:
+        """Requeues trees whose lease has run out, expires those whose deadline passed in the queue, puts back
+        what the queue has lost, and trims `tb:trees`, `tb:queue` and `tb:workers`."""
+        now = await self._now()
+        done: dict[str, list[str]] = {name: [] for name in ("requeued", "expired", "cancelled", "strays")}
+        queued: dict[str, str] = {}
+        oldest_open = now
+        async for tree_id, listed, fields in self._listed(self._open_since - _STRAY_AFTER):
+            state = fields["state"]
+            if not state and listed < now - _STRAY_AFTER:
+                done["strays"].append(tree_id)
+                continue
+            if state and TreeState(state).terminal:
+                continue
+            oldest_open = min(oldest_open, listed)
+            if state == TreeState.QUEUED:
+                queued[tree_id] = fields["queue_entry"]
+            verdict = await self._overdue(tree_id, fields, now)
+            if verdict:
+                done[verdict].append(tree_id)
+                queued.pop(tree_id, None)
+        enqueued = await self._put_back(queued)
+        self._open_since = oldest_open
+        done["strays"] += await self._old_strays()
+        await self._drop(done["strays"])
+        await self._forget_workers()
+        await self._forget_consumers(_FORGET_CONSUMER_AFTER)
+        return Swept(**{name: tuple(ids) for name, ids in done.items()}, enqueued=tuple(enqueued))
+
+    async def _overdue(self, tree_id: str, fields: Mapping[str, str], now: float) -> str:
+        """Does what is due for one open tree; the scripts check again. Returns the name of it, or ""."""
+        try:
+            match fields["state"]:
+                case TreeState.RUNNING if float(fields["lease"]) <= now:
+                    return "requeued" if await self.requeue_expired(tree_id) else ""
+                case TreeState.QUEUED if float(fields["deadline"]) <= now:
+                    return "expired" if await self.expire(tree_id) else ""
+                case TreeState.QUEUED if fields["cancel_requested"] == "1":
+                    await self.request_cancel(tree_id)
+                    return "cancelled"
+        except TreeNotFoundError:
+            pass  # it expired just now
+        return ""
+
+    async def _put_back(self, queued: Mapping[str, str]) -> list[str]:
+        """Adds entries for queued trees that have none.
+
+        The queue is read after the trees: what was taken from it in between is not queued any more.
+        """
+        put_back = await self._requeue_unacked()
+        entries = await self._entries()
+        for tree_id, entry in queued.items():
+            if entry not in entries and await self._enqueue(tree_id, replaces=entry):
+                put_back.append(tree_id)
+        return put_back
+
+    async def _listed(self, since: float) -> AsyncIterator[tuple[str, float, dict[str, str]]]:
+        """(tree id, time of listing, state and what makes it overdue) of trees listed since then."""
+        names = ("state", "lease", "deadline", "cancel_requested", "queue_entry")
+        with translated():
+            listed = await self._redis.zrange(TREES, since, "+inf", byscore=True, withscores=True)
+        for first in range(0, len(listed), _TREES_PER_READ):
+            chunk = [(text(tree_id), score) for tree_id, score in listed[first : first + _TREES_PER_READ]]
+            with translated():
+                async with self._redis.pipeline(transaction=False) as pipeline:
+                    for tree_id, _ in chunk:
+                        pipeline.hmget(TreeKeys(tree_id).meta, names)
+                    found = await pipeline.execute()
+            for (tree_id, score), values in zip(chunk, found, strict=True):
+                yield tree_id, score, dict(zip(names, map(text, values), strict=True))
+
+    async def _old_strays(self) -> list[str]:
+        """Of the oldest trees on the list, those whose keys have expired."""
+        until = await self._now() - _STRAY_AFTER
+        with translated():
+            ids = await self._redis.zrange(TREES, "-inf", until, byscore=True, offset=0, num=_TREES_PER_READ)
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for tree_id in ids:
+                    pipeline.exists(TreeKeys(text(tree_id)).meta)
+                exist = await pipeline.execute()
+        return [text(tree_id) for tree_id, known in zip(ids, exist, strict=True) if not known]
+
+    async def _drop(self, strays: list[str]) -> None:
+        if strays:
+            with translated():
+                await self._redis.zrem(TREES, *strays)
