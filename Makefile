@@ -1,0 +1,86 @@
+# `make demo` answers a question on this machine, `make test` checks everything. `make help` lists the rest.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -W error
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint format mypy protos protos-check unit integration fault install install-dev lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- what a user runs ---------------------------------------------------------------------------------
+
+demo: $(VENV)/.runtime ## solve a sample question on a local service; KEEP=1 leaves the service running
+	@exec $(BIN)/thoughtbeam demo $(if $(KEEP),--keep)
+
+# --- checks -------------------------------------------------------------------------------------------
+
+test: lint mypy protos-check ## every check: style, types, stubs, and all tests (TEST_REDIS_URL: on that server too)
+	$(PYTEST) tests/unit tests/integration tests/fault
+
+lint: $(VENV)/.dev ## ruff: rules and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(VENV)/.dev ## ruff: write the format and the safe fixes
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+mypy: $(VENV)/.dev ## types, strict
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev ## tests without a server, seconds
+	$(PYTEST) tests/unit
+
+integration: $(VENV)/.dev ## tests on the real engine, store and gRPC, minutes
+	$(PYTEST) tests/integration
+
+fault: $(VENV)/.dev ## tests that interrupt and kill real processes
+	$(PYTEST) tests/fault
+
+# --- generated files ----------------------------------------------------------------------------------
+
+protos: $(VENV)/.dev ## write the gRPC stubs in thoughtbeam/v1 from protos/
+	$(BIN)/python scripts/gen_protos.py
+
+protos-check: $(VENV)/.dev ## the protos pass buf lint, and the stubs match them
+	$(BIN)/buf lint
+	$(BIN)/python scripts/gen_protos.py --check
+
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-annotate --no-header --no-emit-index-url $(if $(UPGRADE),--upgrade) \
+	--overrides requirements/overrides.txt --excludes requirements/left_out.txt
+
+lock: $(VENV)/.dev ## renew requirements/{cpu,dev}.txt from pyproject.toml and the .in files; UPGRADE=1: newest versions
+	$(LOCK) --extra cli --extra server pyproject.toml requirements/cpu.in -o requirements/cpu.txt
+	$(LOCK) --extra dev pyproject.toml requirements/dev.in -c requirements/cpu.txt -o requirements/dev.txt
+
+# --- the environment ----------------------------------------------------------------------------------
+
+install: $(VENV)/.runtime ## the environment that runs the service, in .venv
+install-dev: $(VENV)/.dev ## the same with what the checks need
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' || \
+		{ echo "Thoughtbeam needs Python 3.11 to 3.14; name one: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+# --no-deps: the lists are complete, and leave out what vLLM declares but does not need here
+$(VENV)/.runtime: $(VENV)/.created requirements/cpu.txt requirements/torch.txt pyproject.toml
+	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/cpu.txt
+	@sh scripts/install_torch.sh $(BIN)/python
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt
+	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/dev.txt
+	@touch $@
+
+clean: ## remove the environment, caches and built packages
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
