@@ -1,0 +1,1 @@
+"""The front door: checks requests, queues them, hands trees to decoder workers by credit, streams results."""

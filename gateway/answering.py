@@ -1,0 +1,46 @@
+"""What a servicer raises becomes the status of its call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from thoughtbeam.runtime.log import EventLogger
+from thoughtbeam.runtime.status import StatusError, abort
+from tree_store.errors import RequestReusedError, StoreFullError, StoreUnavailableError, TreeNotFoundError
+
+log = EventLogger("gateway.answering")
+
+
+@asynccontextmanager
+async def answering(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+    """Ends the call with the status of what is raised inside; what nobody foresaw is INTERNAL and logged."""
+    try:
+        yield
+    except Exception as error:
+        await abort(context, as_status(error))
+
+
+def as_status(error: Exception) -> StatusError:
+    """The status that a caller is given for an error."""
+    code = grpc.StatusCode
+    match error:
+        case StatusError():
+            return error
+        case TreeNotFoundError():
+            return StatusError(
+                code.NOT_FOUND, "TREE_NOT_FOUND", f"{error}: never created, deleted or expired"
+            )
+        case RequestReusedError():
+            message = "request_id: it was used for another search; make a new one for each"
+            return StatusError(code.ALREADY_EXISTS, "REQUEST_ID_REUSED", message)
+        case StoreFullError():
+            message = "the tree store is out of memory; trees leave it a day after they have ended"
+            return StatusError(code.RESOURCE_EXHAUSTED, "STORE_FULL", message)
+        case StoreUnavailableError():
+            return StatusError(code.UNAVAILABLE, "STORE_UNAVAILABLE", "the tree store cannot be reached")
+    log.exception("unforeseen", error=type(error).__name__)
+    return StatusError(code.INTERNAL, "INTERNAL", "the gateway failed; its log says how")

@@ -1,0 +1,39 @@
+"""The status that a call of Reason ends with, from how its tree ended."""
+
+from __future__ import annotations
+
+import grpc
+
+from gateway.names import tree_name
+from thoughtbeam.runtime.status import StatusError, Violation
+from tree_store.model import Failure, TreeRecord, TreeState
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def status_of(record: TreeRecord) -> StatusError | None:
+    """None: the tree has succeeded."""
+    metadata = {"tree": tree_name(record.tree_id)}
+    code = grpc.StatusCode
+    match record.state:
+        case TreeState.SUCCEEDED:
+            return None
+        case TreeState.CANCELLED:
+            return StatusError(code.CANCELLED, "TREE_CANCELLED", "the tree was cancelled", metadata=metadata)
+        case TreeState.FAILED | TreeState.EXPIRED if record.failure is not None:
+            return _of_failure(record.failure, metadata)
+        case TreeState.EXPIRED:
+            message = "the deadline passed while the tree waited for a worker"
+            return StatusError(code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", message, metadata=metadata)
+        case TreeState.FAILED:
+            return StatusError(
+                code.INTERNAL, "INTERNAL", "the tree failed without a reason", metadata=metadata
+            )
+    message = "the gateway is stopping; the tree goes on, call again with the same request id"
+    return StatusError(code.UNAVAILABLE, "GATEWAY_STOPPING", message, metadata=metadata)
+
+
+def _of_failure(failure: Failure, metadata: dict[str, str]) -> StatusError:
+    violations = [Violation(field, description) for field, description in failure.violations]
+    code = _CODES.get(failure.code, grpc.StatusCode.UNKNOWN)
+    return StatusError(code, failure.reason, failure.message, violations, metadata)

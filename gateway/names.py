@@ -1,0 +1,26 @@
+"""Resource names (AIP-122): `trees/{tree_id}` and `trees/{tree_id}/nodes/{number}`; a tree id is a UUID."""
+
+from __future__ import annotations
+
+import re
+
+from thoughtbeam.runtime.status import Violation, invalid
+
+# 8-4-4-4-12, lower case: what str(uuid.UUID) writes
+TREE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def tree_name(tree_id: str) -> str:
+    return f"trees/{tree_id}"
+
+
+def node_name(tree_id: str, number: int) -> str:
+    return f"trees/{tree_id}/nodes/{number}"
+
+
+def parse_tree_name(name: str, field: str) -> str:
+    """The tree id in a tree's name. Raises INVALID_ARGUMENT for `field` when it is none."""
+    collection, _, tree_id = name.partition("/")
+    if collection != "trees" or not TREE_ID.fullmatch(tree_id):
+        raise invalid(Violation(field, "must be the name of a tree, trees/{tree_id}, its id a UUID"))
+    return tree_id
