@@ -118,7 +118,8 @@ class ScoringClient:
         self._queue: deque[_Queued] = deque()  # oldest first
         self._in_hand: Sequence[_Queued] = ()  # taken from the queue: sent, or being delivered
         self._arrived = asyncio.Event()
-        self._pause = 0.0  # before the next attempt; 0: the last call was answered
+        self._pause = 0.0  # between attempts; 0: the last call was answered
+        self._next_attempt = 0.0  # loop time
 
     async def close(self) -> None:
         """Closes the connection. `run` must have ended."""
@@ -164,7 +165,8 @@ class ScoringClient:
         while True:
             await self._arrived.wait()
             if self._pause:
-                await asyncio.sleep(min(self._pause, self._patience()))
+                pause = self._next_attempt - asyncio.get_running_loop().time()
+                await asyncio.sleep(min(pause, self._patience()))
             self._deliver(self._take_old())
             self._in_hand = batch = self._take()
             if await self._settle(batch):
@@ -254,6 +256,7 @@ class ScoringClient:
             if not self._pause:
                 log.warning("scorer_unreachable", target=self._target, code=status.code.name)
             self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
+            self._next_attempt = asyncio.get_running_loop().time() + self._pause
             self.stats.retries += 1
             return False
         self._answered()

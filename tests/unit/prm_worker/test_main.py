@@ -1,0 +1,88 @@
+"""What the flags mean, and what they refuse."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from prm_worker.main import MismatchError, main, rows_that_fit, with_flags
+from prm_worker.scorer_file import Metadata
+from tests.unit.prm_worker.weights import step_weights
+from thoughtbeam.runtime.rpc import MAX_MESSAGE_BYTES
+
+
+@pytest.fixture(autouse=True)
+def process_settings() -> Iterator[None]:
+    """`main` sets them for a whole process; here it is given them back."""
+    root, threads = logging.getLogger(), torch.get_num_threads()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    torch.set_num_threads(threads)
+
+
+def test_flags_fill_in_what_a_file_does_not_record() -> None:
+    assert with_flags(Metadata("mlp", 8), "f", "r") == Metadata("mlp", 8, "f", "r")
+    assert with_flags(Metadata("mlp", 8, "f", ""), "", "r") == Metadata("mlp", 8, "f", "r")
+    assert with_flags(Metadata("mlp", 8, "f", "r"), "f", "") == Metadata("mlp", 8, "f", "r")
+    assert with_flags(Metadata("mlp", 8), "", "") == Metadata("mlp", 8)
+
+
+def test_flags_must_not_contradict_the_file() -> None:
+    with pytest.raises(MismatchError, match="--model-fingerprint is g, but the scorer file records f"):
+        with_flags(Metadata("mlp", 8, "f", "r"), "g", "")
+    with pytest.raises(MismatchError, match="--boundary-rule is s, but the scorer file records r"):
+        with_flags(Metadata("mlp", 8, "f", "r"), "f", "s")
+
+
+@pytest.mark.parametrize("hidden_size", [1, 128, 2560, 4096, 8192, 16384])
+def test_the_largest_call_fits_into_a_message(hidden_size: int) -> None:
+    rows = rows_that_fit(10**9, hidden_size)
+    assert rows >= 256
+    assert rows * hidden_size * 4 < MAX_MESSAGE_BYTES
+    assert rows_that_fit(100, hidden_size) == 100
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        ["--threads", "0"],
+        ["--threads", "two"],
+        ["--max-rows", "-1"],
+        ["--device", "abacus"],
+        ["--device", "cuda:99"],
+    ],
+)
+def test_bad_flags_are_refused(flag: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--scorer", str(tmp_path / "scorer.pt"), *flag])
+    assert caught.value.code == 2
+    assert flag[0] in capsys.readouterr().err
+
+
+def test_an_address_that_cannot_be_bound_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scorer = tmp_path / "scorer.pt"
+    torch.save(step_weights(4), scorer)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+
+        assert main(["--scorer", str(scorer), "--listen", address]) == 1
+
+    output = capsys.readouterr()
+    assert "cannot_start" in output.err
+    assert output.out == ""
+
+
+def test_a_scorer_that_cannot_be_loaded_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--scorer", str(tmp_path / "scorer.pt")]) == 1
+    assert "no such file" in capsys.readouterr().err
