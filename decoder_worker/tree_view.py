@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tree_store.model import COUNTING, NODE_TRANSITIONS, NodeState, Thought
 
@@ -17,16 +18,25 @@ class IllegalTransitionError(RuntimeError):
     """A node was asked to go where the state machine does not lead."""
 
 
+def _running_sum(scores: Iterable[float]) -> float:
+    """What adding the scores one by one as they arrive gives, to the last bit (`sum` may compensate), so that
+    a branch starts with exactly its parent's mean score, and a restored trace with the one it had."""
+    total = 0.0
+    for score in scores:
+        total += score
+    return total
+
+
 @dataclass(slots=True, eq=False)
 class Trace:
     """One reasoning trajectory. A root starts at the prompt, a branch at a scored boundary of its parent."""
 
     number: int
-    parent: Trace | None
+    parent: Trace | None = field(repr=False)
     branch_position: int = 0
     state: NodeState = NodeState.PENDING
-    tokens: array[int] = field(default_factory=lambda: array("i"))
-    thoughts: list[Thought] = field(default_factory=list)
+    tokens: array[int] = field(default_factory=lambda: array("i"), repr=False)
+    thoughts: list[Thought] = field(default_factory=list, repr=False)
     finish_reason: str = ""
     finish_order: int | None = None
     answer: str | None = None
@@ -63,25 +73,22 @@ class Trace:
         """Boundaries passed, inherited ones included."""
         return self.inherited_thoughts + len(self.thoughts)
 
+    def inherit(self, parent: Trace) -> None:
+        """Takes over the parent's thoughts and scores up to the branch position."""
+        shared = [t for t in parent.thoughts if t.position <= self.branch_position]
+        scores = [t.score for t in shared if t.score is not None]
+        self.inherited_thoughts = parent.inherited_thoughts + len(shared)
+        self.inherited_scored = parent.inherited_scored + len(scores)
+        self.inherited_sum = parent.inherited_sum + _running_sum(scores)
+
     def last_scored(self) -> Thought | None:
         """Its own last thought that has a score: where a branch of it starts."""
         return next((t for t in reversed(self.thoughts) if t.score is not None), None)
 
     def scores(self) -> list[float]:
         """Scores of the whole sequence in order, inherited ones first."""
-        chain = [self, *self.ancestors()]
-        limit = None
-        parts: list[list[float]] = []
-        for trace in chain:
-            parts.append(
-                [
-                    t.score
-                    for t in trace.thoughts
-                    if t.score is not None and (limit is None or t.position <= limit)
-                ]
-            )
-            limit = trace.branch_position if limit is None else min(limit, trace.branch_position)
-        return [score for part in reversed(parts) for score in part]
+        thoughts = [t for trace, end in self._inherited() for t in trace.thoughts if t.position <= end]
+        return [t.score for t in (*thoughts, *self.thoughts) if t.score is not None]
 
     def ancestors(self) -> Iterator[Trace]:
         """Parent, grandparent, … up to a root."""
@@ -92,12 +99,16 @@ class Trace:
 
     def sequence(self) -> list[int]:
         """All generated tokens from the prompt on."""
-        chain = [self, *self.ancestors()]
         tokens: list[int] = []
-        for child, trace in zip([None, *chain[:-1]][::-1], chain[::-1], strict=True):
-            end = None if child is None else child.branch_position - trace.branch_position
-            tokens.extend(trace.tokens[:end])
+        for trace, end in self._inherited():
+            tokens.extend(trace.tokens[: end - trace.branch_position])
+        tokens.extend(self.tokens)
         return tokens
+
+    def _inherited(self) -> list[tuple[Trace, int]]:
+        """Its ancestors from the root on, each with the position at which its sequence leaves them."""
+        path = pairwise([self, *self.ancestors()])
+        return [(parent, child.branch_position) for child, parent in path][::-1]
 
 
 class TreeView:
@@ -146,6 +157,20 @@ class TreeView:
 
     # ---- changes; only the search makes them
 
+    def restore(self, trace: Trace) -> None:
+        """Puts back a trace from a checkpoint; its sums of scores follow from the thoughts.
+
+        Raises ValueError unless traces come in the order of their numbers.
+        """
+        if trace.number != len(self.traces) + 1:
+            raise ValueError(f"node {trace.number} restored after {len(self.traces)} nodes")
+        own = [t.score for t in trace.thoughts if t.score is not None]
+        trace.own_scored, trace.own_sum = len(own), _running_sum(own)
+        if trace.parent is not None:
+            trace.inherit(trace.parent)
+        self._add(trace)
+        self.thoughts_scored += trace.own_scored
+
     def add_root(self) -> Trace:
         return self._add(Trace(number=len(self.traces) + 1, parent=None))
 
@@ -160,18 +185,9 @@ class TreeView:
                 f"node {parent.number} ({parent.state}) cannot be branched: "
                 "a parent is live and has a scored thought of its own"
             )
-        shared = [t for t in parent.thoughts if t.position <= at.position]
-        scores = [t.score for t in shared if t.score is not None]
-        return self._add(
-            Trace(
-                number=len(self.traces) + 1,
-                parent=parent,
-                branch_position=at.position,
-                inherited_thoughts=parent.inherited_thoughts + len(shared),
-                inherited_scored=parent.inherited_scored + len(scores),
-                inherited_sum=parent.inherited_sum + sum(scores),
-            )
-        )
+        branch = Trace(number=len(self.traces) + 1, parent=parent, branch_position=at.position)
+        branch.inherit(parent)
+        return self._add(branch)
 
     def move(self, trace: Trace, to: NodeState) -> None:
         """One transition. Raises IllegalTransitionError when the state machine has no such edge."""
@@ -191,9 +207,16 @@ class TreeView:
         self.generated += len(trace.tokens) - before
 
     def set_score(self, trace: Trace, index: int, score: float) -> None:
-        """Gives the trace's own thought number `index` (from 0) its score in [0, 1]."""
+        """Gives the trace's own thought number `index` (from 0) its score in [0, 1].
+
+        Raises ValueError for anything else, for a second score, and for one that comes after that of a later
+        thought: a branch may have inherited the thoughts up to there already.
+        """
         thought = trace.thoughts[index]
-        assert thought.score is None, "a thought is scored once"
+        if not 0.0 <= score <= 1.0:
+            raise ValueError(f"node {trace.number}, thought {index}: score {score} is outside [0, 1]")
+        if any(t.score is not None for t in trace.thoughts[index:]):
+            raise ValueError(f"node {trace.number}, thought {index}: scored twice or out of order")
         trace.thoughts[index] = Thought(thought.position, score, thought.confidence)
         trace.own_scored += 1
         trace.own_sum += score

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class GroupVote:
-    """One group of equal answers: its summed weight and its traces, heaviest first."""
+    """One group of equal answers: its summed weight and its traces, heaviest first, then earliest first."""
 
     group: int
     weight: float
@@ -71,6 +72,30 @@ def majority(candidates: Sequence[Candidate]) -> Decision:
 def weighted(candidates: Sequence[Candidate]) -> Decision:
     """Weight = mean score (Gambit, arXiv 2608.08020, vote). A trace without a scored thought votes with the
     mean weight of the others, 1 if there are none."""
-    scored = [c.mean_score for c in candidates if c.mean_score is not None]
-    default = sum(scored) / len(scored) if scored else 1.0
-    return tally(candidates, [default if c.mean_score is None else c.mean_score for c in candidates])
+    return tally(candidates, _filled([c.mean_score for c in candidates]))
+
+
+def best(candidates: Sequence[Candidate], by: Literal["mean", "last", "min"]) -> Decision:
+    """Best of N (arXiv 2110.14168): the answer of the trace with the highest score.
+
+    by: which of a trace's scores. A group weighs as much as its best trace. A trace without a scored thought
+    has the mean of the others, 1 if there are none, so that without any score this is the majority.
+    """
+    scores = _filled(
+        [{"mean": c.mean_score, "last": c.last_score, "min": c.min_score}[by] for c in candidates]
+    )
+    first: dict[int | None, int] = {}
+    for i in sorted(range(len(candidates)), key=lambda i: (-scores[i], candidates[i].order)):
+        first.setdefault(candidates[i].group, i)
+    weights = [
+        score if first[c.group] == i else 0.0
+        for i, (c, score) in enumerate(zip(candidates, scores, strict=True))
+    ]
+    return tally(candidates, weights)
+
+
+def _filled(scores: Sequence[float | None]) -> list[float]:
+    """Missing scores replaced by the mean of the others, 1 if there are none."""
+    known = [score for score in scores if score is not None]
+    default = sum(known) / len(known) if known else 1.0
+    return [default if score is None else score for score in scores]

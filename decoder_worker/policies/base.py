@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from decoder_worker.answers.votes import Candidate, Decision
+from decoder_worker.policies import state as state_module
+from decoder_worker.policies.parameters import Parameters
 from decoder_worker.tree_view import TreeView
 
 # ---- observations: what has happened; the Tree View already shows it
@@ -97,22 +99,27 @@ class Step(Generic[S]):
     """Outcome of one policy step. tournament: whether these actions are a round to record."""
 
     state: S
-    actions: Sequence[Action] = ()
+    actions: tuple[Action, ...] = ()
     tournament: bool = False
 
 
 class Policy(Protocol[S]):
-    """One search method, made with its parameters.
+    """One search method, made with its parameters. Policies derive from it for what most of them share.
 
-    name: as in a request. summary: one line. source: paper and section. needs_scores: whether boundaries
-    are sent to the scorer. parameters: the frozen dataclass of its parameters (see parameters.py).
+    name: as in a request. summary: one line. source: paper. needs_scores: whether boundaries are sent to the
+    scorer. parameters_type, parameters: the frozen dataclass of its parameters (see parameters.py).
+    state_type: that of its state, also a frozen dataclass (see state.py).
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
     needs_scores: ClassVar[bool]
+    parameters_type: ClassVar[type[Parameters]]
+    state_type: ClassVar[type[Any]]
     parameters: Any
+
+    def __init__(self, parameters: Any) -> None: ...
 
     @property
     def capacity(self) -> int:
@@ -121,15 +128,20 @@ class Policy(Protocol[S]):
 
     @property
     def high_water(self) -> float:
-        """KV use, in (0, 1], above which it wants to be told of pressure."""
-        ...
+        """KV use, in (0, 1], above which it wants to be told of pressure; 1: never."""
+        return 1.0
+
+    @property
+    def child_temperature(self) -> float | None:
+        """Sampling temperature of branches; None: that of the roots."""
+        return None
 
     def initial(self, seed: int) -> S:
         """State before the first observation."""
         ...
 
     def step(self, state: S, view: TreeView, observation: Observation) -> Step[S]:
-        """What to do after an observation."""
+        """What to do after an observation; the view is as it was before these actions."""
         ...
 
     def vote(self, candidates: Sequence[Candidate]) -> Decision:
@@ -138,8 +150,9 @@ class Policy(Protocol[S]):
 
     def dump(self, state: S) -> str:
         """The state as JSON."""
-        ...
+        return state_module.dump(state)
 
     def load(self, text: str) -> S:
-        """The inverse of dump."""
-        ...
+        """The inverse of dump. Raises ValueError or TypeError for anything else."""
+        loaded: S = state_module.load(self.state_type, text)
+        return loaded
