@@ -23,6 +23,13 @@ from prm_worker.scorers.mlp import LAYOUT, MlpScorer
 FORMAT = 1
 _WEIGHTS = "model_state_dict"
 _METADATA = "thoughtbeam"
+_METADATA_TYPES: Mapping[str, tuple[type, str]] = {
+    "kind": (str, "string"),
+    "hidden_size": (int, "whole number"),
+    "model_fingerprint": (str, "string"),
+    "boundary_rule": (str, "string"),
+    "card": (dict, "dictionary"),
+}
 
 
 class ScorerFileError(ValueError):
@@ -134,10 +141,9 @@ def _read_metadata(path: Path, entry: object) -> Metadata:
     version = entry.get("format")
     if version != FORMAT:
         raise ScorerFileError(f"{path}: {_METADATA}.format is {version!r}; this release reads {FORMAT}")
-    types = {"kind": str, "hidden_size": int, "model_fingerprint": str, "boundary_rule": str, "card": Mapping}
-    for name, expected in types.items():
+    for name, (expected, described) in _METADATA_TYPES.items():
         if not isinstance(entry.get(name), expected):
             raise ScorerFileError(
-                f"{path}: {_METADATA}.{name} is {entry.get(name)!r}; it must be a {expected.__name__}"
+                f"{path}: {_METADATA}.{name} is {entry.get(name)!r}; it must be a {described}"
             )
-    return Metadata(**{name: entry[name] for name in types})
+    return Metadata(**{name: entry[name] for name in _METADATA_TYPES})
