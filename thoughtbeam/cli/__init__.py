@@ -1,0 +1,1 @@
+"""The `thoughtbeam` command: one file per subcommand; main.py puts them together."""

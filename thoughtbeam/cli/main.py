@@ -1,0 +1,100 @@
+"""`thoughtbeam`: reads the arguments, runs one command, turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import thoughtbeam
+from thoughtbeam import errors
+from thoughtbeam.cli import demo, exits, policies, redis, serve, solve, stop, tree
+from thoughtbeam.local import LocalSetupError
+from thoughtbeam.supervision.signals import StopRequestedError
+from thoughtbeam.supervision.state import AlreadyRunningError
+from thoughtbeam.supervision.supervisor import ServiceFailedError
+
+_COMMANDS = (serve, solve, tree, policies, demo, redis, stop)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    try:
+        args = parser().parse_args(argv)
+        code: int = args.run(args)
+        sys.stdout.flush()
+        return code
+    except (KeyboardInterrupt, StopRequestedError) as error:
+        print("stopped", file=sys.stderr)
+        return 128 + error.signal_number if isinstance(error, StopRequestedError) else exits.INTERRUPTED
+    except BrokenPipeError:
+        # `thoughtbeam tree show | head`: nobody reads on, and Python must not fail once more at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.FAILED
+    except ModuleNotFoundError as error:
+        if error.name != "rich":
+            raise
+        return _fail("the command line needs rich: pip install 'thoughtbeam[cli]'", exits.FAILED)
+    except ServiceFailedError as error:
+        print(error.log, file=sys.stderr)
+        return _fail(str(error), exits.FAILED)
+    except AlreadyRunningError as error:
+        hint = "use them, end them with `thoughtbeam stop`, or name another directory in THOUGHTBEAM_HOME"
+        return _fail(f"{error}: {hint}", exits.FAILED)
+    except LocalSetupError as error:
+        return _fail(str(error), exits.USAGE)
+    except errors.ApiError as error:
+        return _fail(explain(error), code_of(error))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="thoughtbeam",
+        description="Thought-level search for reasoning models: one question in, one answer out.",
+        epilog=exits.SUMMARY,
+    )
+    top.add_argument("--version", action="version", version=f"thoughtbeam {thoughtbeam.__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add_parser(commands)
+    return top
+
+
+def explain(error: errors.ApiError) -> str:
+    """One line: what went wrong and what to do."""
+    match error:
+        case errors.UnavailableError(reason="UNKNOWN"):
+            return (
+                f"nothing answers there ({error.message}); start it with `thoughtbeam serve --local`, "
+                "or name another address with --endpoint or THOUGHTBEAM_ENDPOINT"
+            )
+        case errors.UnimplementedError():
+            return f"what listens there is not (this version of) Thoughtbeam: {error.message}"
+    text = " ".join(error.message.split())
+    if error.retry_after is not None:
+        text += f"; try again in {error.retry_after:g} s"
+    return f"{text} ({error.code.name}/{error.reason})"
+
+
+def code_of(error: errors.ApiError) -> int:
+    """The exit code for an error of a call."""
+    match error:
+        case errors.UnavailableError():
+            return exits.UNREACHABLE
+        case errors.InvalidArgumentError() | errors.FailedPreconditionError() | errors.NotFoundError():
+            return exits.USAGE
+        case errors.AlreadyExistsError():
+            return exits.USAGE
+        case _:
+            return exits.FAILED
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"thoughtbeam: {text}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""A result on the terminal: the answer, the votes, and where the tokens went."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from thoughtbeam.cli.terminal import one_line, printable
+from thoughtbeam.results import NodeState, Result, TokenUsage, TreeCounts
+
+STATE_STYLES = {
+    NodeState.UNSPECIFIED: "",
+    NodeState.PENDING: "blue",
+    NodeState.LIVE: "cyan",
+    NodeState.HELD: "yellow",
+    NodeState.GHOST: "magenta",
+    NodeState.FINISHED: "green",
+    NodeState.PRUNED: "red",
+    NodeState.CANCELLED: "dim",
+}
+_MOST_VOTES = 8
+_LONGEST_TEXT = 2000
+
+
+def result_view(result: Result) -> RenderableType:
+    """Everything of a result that a person wants to know."""
+    parts: list[RenderableType] = []
+    if result.answer is not None:
+        if text := result.answer.final_text.strip():
+            parts.append(Text(printable(text[:_LONGEST_TEXT]) + "\n", style="dim"))
+        parts.append(_answer_line(result))
+        parts.append(_votes(result))
+    elif result.counts.finished:
+        parts.append(Text(f"No answer: none of the {result.counts.finished} finished traces gave one."))
+    else:
+        parts.append(Text(f"No answer: the search is {result.state} and no trace has finished."))
+    parts.append(accounting(result.counts, result.usage))
+    parts.append(Text(_timing(result), style="dim"))
+    parts.append(Text(f"tree {result.tree_id}", style="dim"))
+    return Group(*parts)
+
+
+def accounting(counts: TreeCounts, usage: TokenUsage) -> Text:
+    """What became of every node, so that it can be checked: nodes = roots + branches = …"""
+    open_states = (NodeState.PENDING, NodeState.LIVE, NodeState.HELD, NodeState.GHOST)
+    ended = (NodeState.FINISHED, NodeState.PRUNED, NodeState.CANCELLED)
+    shown = [s for s in open_states if getattr(counts, s)] + list(ended)
+    fates = " + ".join(f"{getattr(counts, state)} {state}" for state in shown)
+    return Text(
+        f"{counts.nodes} nodes = {counts.roots} roots + {counts.branches} branches = {fates}\n"
+        f"{counts.rounds} tournaments · {counts.thoughts:,} thoughts · {counts.evictions} evictions · "
+        f"{usage.generated:,} tokens generated, {usage.recomputed:,} recomputed, {usage.prompt:,} prompt",
+        style="dim",
+    )
+
+
+def _answer_line(result: Result) -> Text:
+    assert result.answer is not None
+    line = Text("Answer: ", style="bold")
+    line.append(printable(result.answer.text), style="bold green")
+    line.append(f"   {result.answer.share:.0%} of the vote, trace {result.answer.node}", style="not bold dim")
+    if result.ended_by:
+        line.append(f"   ended early by its budget: {result.ended_by}", style="not bold yellow")
+    if result.degraded:
+        line.append("   degraded: scores were missing, the vote is unscored", style="not bold red")
+    return line
+
+
+def _votes(result: Result) -> Table:
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    table.add_column("vote")
+    table.add_column("weight", justify="right")
+    table.add_column("traces", justify="right")
+    for vote in result.votes[:_MOST_VOTES]:
+        table.add_row(one_line(vote.answer, 60), f"{vote.weight:.2f}", str(len(vote.nodes)))
+    if (more := len(result.votes) - _MOST_VOTES) > 0:
+        table.add_row(Text(f"… {more} more", style="dim"))
+    return table
+
+
+def _timing(result: Result) -> str:
+    running = result.elapsed - result.queued
+    rate = f" · {result.usage.generated / running:,.0f} tok/s" if running > 0 else ""
+    return f"{result.policy} · {result.elapsed:.1f} s, of them {result.queued:.1f} s queued{rate}"

@@ -1,0 +1,78 @@
+"""`thoughtbeam serve --local`: the whole service on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from thoughtbeam import local
+from thoughtbeam.cli import exits
+from thoughtbeam.supervision.signals import StopRequestedError, StopSignals
+from thoughtbeam.supervision.state import StateDirectory
+
+_WATCH_SECONDS = 1.0
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "serve",
+        help="run the service on this machine",
+        description="Starts the store, a prm worker, the gateway and a decoder worker on loopback and "
+        "watches them; Ctrl-C stops them all. Data and logs go to $THOUGHTBEAM_HOME, else ./.thoughtbeam.",
+        epilog=exits.SUMMARY,
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--local",
+        action="store_true",
+        required=True,
+        help="everything on this machine; for a cluster run the programs themselves: "
+        "python -m gateway, decoder_worker, prm_worker",
+    )
+    add = parser.add_argument
+    add("--port", type=int, default=local.DEFAULT_PORT, help="of the gateway (default: %(default)s)")
+    add("--model", metavar="DIR", help="Hugging Face directory or name (default: the bundled tiny reasoner)")
+    add(
+        "--scorer",
+        metavar="FILE",
+        help=f"scorer weights (default: {local.SCORER_FILE} beside the model, if any)",
+    )
+    add("--boundary-rule", metavar="RULE", help="where thoughts end; what the scorer was trained for")
+    add(
+        "--profile",
+        choices=["paper", "tiny"],
+        help="parameter defaults (default: tiny for the bundled model)",
+    )
+    add("--slots", metavar="B", type=int, help="traces that the engine decodes at once")
+    add("--max-context", metavar="TOKENS", type=int, help="longest sequence, prompt included")
+    add("--startup-timeout", metavar="SECONDS", type=float, default=local.STARTUP_TIMEOUT)
+
+
+def run(args: argparse.Namespace) -> int:
+    config = local.LocalConfig(
+        port=args.port,
+        model=args.model,
+        scorer=args.scorer,
+        boundary_rule=args.boundary_rule,
+        profile=args.profile,
+        slots=args.slots,
+        max_context=args.max_context,
+        startup_timeout=args.startup_timeout,
+    )
+    with StopSignals() as signals:
+        try:
+            with local.running(config, StateDirectory(), signals, report) as (ready, supervisor):
+                report(f"Thoughtbeam is ready at {ready.endpoint}; the tree store is {ready.redis_url}")
+                report(f"Logs are in {ready.logs}. Ctrl-C, or `thoughtbeam stop`, ends everything.")
+                while True:
+                    signals.wait(_WATCH_SECONDS)
+                    supervisor.check()
+        except StopRequestedError:
+            # that is how it is meant to end
+            report("everything has been stopped")
+            return exits.OK
+
+
+def report(line: str) -> None:
+    """A line of progress; on stderr, so that stdout is for results."""
+    print(line, file=sys.stderr, flush=True)
