@@ -67,8 +67,8 @@ def prepare(
         raise StatusError(
             grpc.StatusCode.FAILED_PRECONDITION,
             "NO_SCORER",
-            f"policy {policy.name} needs a scorer and the worker has none: start a prm worker with one trained "
-            f"for {engine.model} and give its address as --scorer",
+            f"policy {policy.name} needs a scorer and the worker has none: start a prm worker with one "
+            f"trained for {engine.model} and give its address as --scorer",
         )
     spec = SearchSpec(
         tree_id=tree_id,

@@ -1,4 +1,4 @@
-"""The worker's stream to its gateway: says what it serves, grants credit when it could start a tree, takes it.
+"""The worker's stream to its gateway: what it serves, credit when it could start a tree, trees to run.
 
 The stream may break at any time: running trees go on, the link connects again.
 """
@@ -6,12 +6,13 @@ The stream may break at any time: running trees go on, the link connects again.
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import grpc
+from google.protobuf import json_format
 
-from decoder_worker.policies import describe
-from decoder_worker.policies.parameters import PolicyInfo
+from decoder_worker.policies import PolicyInfo, describe
 from decoder_worker.worker import Worker
 from thoughtbeam.runtime.log import EventLogger
 from thoughtbeam.runtime.rpc import open_channel
@@ -97,3 +98,23 @@ class GatewayLink:
             policies=[_policy_message(info) for info in describe()],
             scorer=self._scorer_kind,
         )
+
+
+def _policy_message(info: PolicyInfo) -> pb.Policy:
+    message = pb.Policy(
+        name=info.name, summary=info.summary, source=info.source, needs_scores=info.needs_scores
+    )
+    for parameter in info.parameters:
+        entry = message.parameters.add(
+            name=parameter.name,
+            symbol=parameter.symbol,
+            description=parameter.description,
+            source=parameter.source,
+            type=parameter.kind,
+            minimum=parameter.minimum,
+            maximum=parameter.maximum,
+            choices=parameter.choices,
+        )
+        for profile, default in parameter.defaults.items():
+            json_format.Parse(json.dumps(default), entry.defaults[profile])
+    return message

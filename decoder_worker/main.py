@@ -8,9 +8,13 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from thoughtbeam.runtime.log import EventLogger, setup_logging
-from thoughtbeam.runtime.rpc import start_server, stop_on_signals
+from thoughtbeam.runtime.rpc import Server, start_server, stop_on_signals
+
+if TYPE_CHECKING:
+    from decoder_worker.gateway_link import GatewayLink
 
 log = EventLogger("decoder_worker.main")
 
@@ -77,22 +81,33 @@ async def serve(args: argparse.Namespace) -> None:
             kind = ""
             if args.scorer:
                 scoring = ScoringClient(
-                    args.scorer, engine.info.fingerprint, engine.info.boundary_rule, args.scorer_deadline
+                    args.scorer,
+                    engine.info.fingerprint,
+                    engine.info.boundary_rule,
+                    args.scorer_deadline,
+                    hidden_size=engine.info.hidden_size,
                 )
                 kind = (await scoring.info()).kind
             config = WorkerConfig(name, args.profile, args.max_capacity, args.lease_seconds)
             worker = Worker(config, engine, store, scoring, equivalence)
             link = GatewayLink(args.gateway, worker, kind)
-            ready = asyncio.create_task(_ready(link, health))
+            ready = asyncio.create_task(_serve_once_connected(link, health))
             try:
                 await worker.run(stop, link.run)
             finally:
                 ready.cancel()
                 await asyncio.gather(ready, return_exceptions=True)
+                if scoring is not None:
+                    await scoring.close()
     finally:
         await health.stop(0)
         await store.close()
         await engine.close()
+
+
+async def _serve_once_connected(link: GatewayLink, health: Server) -> None:
+    await link.connected.wait()
+    await health.set_serving(True)
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ async def _nodes(store: TreeStore, tree_id: str) -> list[NodeRecord]:
 
 def _trace(view: TreeView, node: NodeRecord, content: NodeContent) -> Trace:
     parent = view[node.parent] if node.parent is not None else None
-    trace = Trace(
+    return Trace(
         number=node.node,
         parent=parent,
         branch_position=node.branch_position,
@@ -63,8 +63,3 @@ def _trace(view: TreeView, node: NodeRecord, content: NodeContent) -> Trace:
         answer=node.answer,
         evictions=node.evictions,
     )
-    scores = [t.score for t in trace.thoughts if t.score is not None]
-    trace.own_scored, trace.own_sum = len(scores), sum(scores)
-    if parent is not None:
-        trace.inherit(parent)
-    return trace

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from decoder_worker.answers.extraction import extract
+from decoder_worker.answers.extraction import AnswerMode, extract
 from decoder_worker.engine.base import FinishReason, HiddenRow, SamplingSpec, Tokenizer, TraceOutput
 from decoder_worker.engine.detokenizer import Detokenizer
 from decoder_worker.policies.base import (
@@ -34,6 +34,9 @@ from decoder_worker.scoring_client import BoundaryRow, ScoredRow
 from decoder_worker.tree_log import TreeLog
 from decoder_worker.tree_view import Trace, TreeView
 from tree_store.model import NodeState, RoundRecord, Thought
+
+# Tokens before a piece of text that decide how it begins (a space, the rest of a character).
+TEXT_CONTEXT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Search:
         self._host = host
         self._log = log
         self._tokenizer = tokenizer
-        self._texts: dict[int, Detokenizer] = {}
+        self._detokenizers: dict[int, Detokenizer] = {}
         self._checkpointed: dict[int, int] = {}
         self._awaiting_scores: dict[int, int] = {}
         self._scores_settled = asyncio.Event()
@@ -143,8 +146,10 @@ class Search:
     def granted(self, trace: Trace) -> tuple[list[int], SamplingSpec]:
         """The trace has a slot and becomes live; returns what the engine is to go on from."""
         self._move(trace, NodeState.LIVE)
-        left = self.spec.trace_limit - trace.total_tokens
-        return [*self.spec.prompt, *trace.sequence()], replace(self.spec.sampling, max_tokens=left)
+        sampling = replace(self.spec.sampling, max_tokens=self.spec.trace_limit - trace.total_tokens)
+        if trace.parent is not None and self.policy.child_temperature is not None:
+            sampling = replace(sampling, temperature=self.policy.child_temperature)
+        return [*self.spec.prompt, *trace.sequence()], sampling
 
     def on_outputs(self, outputs: Sequence[tuple[int, TraceOutput]]) -> None:
         """One engine step's outputs for this tree, by node."""
@@ -298,10 +303,9 @@ class Search:
 
     def _finish_trace(self, trace: Trace, finish: FinishReason) -> None:
         trace.finish_reason = str(finish)
-        text = self._tokenizer.decode(trace.sequence())
-        trace.answer = extract(
-            text, self.spec.answer_mode, finish=str(finish), regex=self.spec.answer_regex or None
-        )
+        if self.spec.answer_mode != AnswerMode.REGEX:  # a client's pattern may take for ever: verdict.py
+            text = self._tokenizer.decode(trace.sequence())
+            trace.answer = extract(text, self.spec.answer_mode, finish=str(finish))
         self._save(trace)
         self._move(trace, NodeState.FINISHED, reason=str(finish))
         self._host.withdraw(self, trace, running=False)
@@ -326,8 +330,12 @@ class Search:
         end = trace.own_tokens if upto is None else upto - trace.branch_position
         if end <= start:
             return
+        detokenizer = self._detokenizers.get(trace.number)
+        if detokenizer is None:
+            before = trace.sequence()[: trace.branch_position + start][-TEXT_CONTEXT:]
+            detokenizer = self._detokenizers[trace.number] = Detokenizer(self._tokenizer, before)
         tokens = trace.tokens[start:end].tolist()
-        text = self._texts.setdefault(trace.number, Detokenizer(self._tokenizer)).feed(tokens)
+        text = detokenizer.feed(tokens) + (detokenizer.flush() if upto is None else "")
         self._log.checkpoint(trace, tokens, text)
         self._checkpointed[trace.number] = end
 
@@ -347,8 +355,6 @@ class Search:
     def _settle_scores(self) -> None:
         """Settled: nothing is on its way, or after the end nothing that the vote could still use."""
         self._awaiting_scores = {n: count for n, count in self._awaiting_scores.items() if count}
-        waiting = self._awaiting_scores.keys()
-        if self.ended.is_set():
-            waiting = {n for n in waiting if self.view[n].state is NodeState.FINISHED}
-        if not waiting:
+        needed = self._awaiting_scores.keys()
+        if not any(not self.ended.is_set() or self.view[n].state is NodeState.FINISHED for n in needed):
             self._scores_settled.set()

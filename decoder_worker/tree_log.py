@@ -1,8 +1,8 @@
 """The write-behind log of one search: what the Tree View has changed, on its way to the tree store.
 
 Changes are noted in memory as they happen and written as one batch, whatever has gathered since the last
-write; nothing on the token path waits for Redis. Batches are numbered, so that a write whose reply was lost can
-be sent again, and fenced by the epoch, so that a worker that lost its lease changes nothing.
+write; nothing on the token path waits for Redis. Batches are numbered, so that a write whose reply was lost
+can be sent again, and fenced by the epoch, so that a worker that lost its lease changes nothing.
 """
 
 from __future__ import annotations

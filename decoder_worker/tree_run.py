@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import grpc
@@ -109,7 +111,7 @@ class TreeRun:
         self._log.fields(
             model=worker.engine.info.model,
             profile=self._message.profile or worker.config.profile,
-            parameters=policy.parameters_json(),
+            parameters=json.dumps(asdict(policy.parameters)),
         )
         return Search(spec, policy, worker, self._log, worker.engine.tokenizer)
 

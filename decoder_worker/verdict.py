@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decoder_worker.answers import votes
 from decoder_worker.answers.equivalence import Equivalence
-from decoder_worker.answers.extraction import final_text
+from decoder_worker.answers.extraction import AnswerMode, final_text
 from decoder_worker.answers.votes import Candidate, Decision
 from decoder_worker.engine.base import Tokenizer
 from decoder_worker.search import Search
@@ -15,6 +15,12 @@ from tree_store.model import Outcome, VoteRecord
 async def decide(search: Search, equivalence: Equivalence, tokenizer: Tokenizer) -> Outcome:
     """Holds the policy's vote over the finished traces; an unscored one when scores were lost."""
     finished = search.view.finished
+    if search.spec.answer_mode == AnswerMode.REGEX:
+        for trace in finished:
+            text = tokenizer.decode(trace.sequence())
+            trace.answer = await equivalence.extract(
+                text, AnswerMode.REGEX, finish=trace.finish_reason, regex=search.spec.answer_regex
+            )
     groups = await equivalence.group([t.answer for t in finished], search.spec.answer_mode)
     candidates = [_candidate(t, group) for t, group in zip(finished, groups, strict=True)]
     decision = votes.majority(candidates) if search.degraded else search.policy.vote(candidates)
