@@ -7,15 +7,25 @@ PYTEST := $(BIN)/python -m pytest -W error
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format mypy protos protos-check unit integration fault install install-dev lock clean
+.PHONY: help demo test lint format mypy protos protos-check unit integration fault bench-compare \
+	bench-throughput bench-tournament install install-dev lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- what a user runs ---------------------------------------------------------------------------------
 
 demo: $(VENV)/.runtime ## solve a sample question on a local service; KEEP=1 leaves the service running
 	@exec $(BIN)/thoughtbeam demo $(if $(KEEP),--keep)
+
+bench-compare: $(VENV)/.runtime ## the policies on the same questions; the table of README.md
+	@exec $(BIN)/python -m bench.compare
+
+bench-throughput: $(VENV)/.runtime ## tokens per second: service against plain vLLM, capture on against off
+	@exec $(BIN)/python -m bench.throughput
+
+bench-tournament: $(VENV)/.runtime ## one tournament in the policy and in the store, in microseconds
+	@exec $(BIN)/python -m bench.tournament
 
 # --- checks -------------------------------------------------------------------------------------------
 
