@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import EqualJitterBackoff
 from redis.commands.core import AsyncScript
@@ -60,14 +60,17 @@ class Connection:
 
 
 def _client(url: str, timeout: float, max_connections: int) -> Redis:
-    return Redis.from_url(
+    # redis-py's other pool refuses a command that finds no connection free; this one makes it wait its turn
+    pool = BlockingConnectionPool.from_url(
         url,
+        timeout=COMMAND_TIMEOUT,
         protocol=2,
         socket_timeout=timeout,
         socket_connect_timeout=COMMAND_TIMEOUT,
         max_connections=max_connections,
         retry=Retry(EqualJitterBackoff(PAUSE_CAP, PAUSE_BASE), RETRIES),
     )
+    return Redis.from_pool(pool)
 
 
 def text(value: bytes | None) -> str:
