@@ -1,0 +1,1 @@
+"""From finished traces to one answer: extraction, equivalence, votes."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Literal
 
 
@@ -97,5 +98,5 @@ def best(candidates: Sequence[Candidate], by: Literal["mean", "last", "min"]) ->
 def _filled(scores: Sequence[float | None]) -> list[float]:
     """Missing scores replaced by the mean of the others, 1 if there are none."""
     known = [score for score in scores if score is not None]
-    default = sum(known) / len(known) if known else 1.0
+    default = fsum(known) / len(known) if known else 1.0  # whatever their order
     return [default if score is None else score for score in scores]
