@@ -15,7 +15,7 @@ from thoughtbeam._feed import Feed
 from thoughtbeam._requests import Prompt, SearchOptions, reason_request, tree_name
 from thoughtbeam._retry import Retries, RetryConfig
 from thoughtbeam.client import NODES_PAGE, TREES_PAGE
-from thoughtbeam.errors import ApiError, CancelledError, from_rpc_error
+from thoughtbeam.errors import ApiError, from_rpc_error
 from thoughtbeam.results import Node, Policy, Result, Tree, TreeEvent
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from thoughtbeam.v1.reasoning_pb2_grpc import ReasoningServiceStub
@@ -118,12 +118,13 @@ class AsyncClient:
     ) -> _Reply:
         attempts = self._retries.begin(self._call_timeout)
         while True:
+            call = method(request, timeout=attempts.remaining())
             try:
-                reply = await method(request, timeout=attempts.remaining())
+                reply = await call
             except grpc.RpcError as error:
                 await asyncio.sleep(attempts.pause_after(from_rpc_error(error, tree_id)))
             except asyncio.CancelledError:
-                raise _told_apart(tree_id) from None
+                raise await _told_apart(call, tree_id) from None
             else:
                 attempts.answered()
                 return reply
@@ -147,16 +148,23 @@ class AsyncClient:
             except grpc.RpcError as error:
                 failure = from_rpc_error(error, feed.tree_id)
             except asyncio.CancelledError:
-                raise _told_apart(feed.tree_id) from None
+                raise await _told_apart(stream, feed.tree_id) from None
             finally:
                 stream.cancel()
             await asyncio.sleep(attempts.pause_after(failure))
 
 
-def _told_apart(tree_id: str | None) -> BaseException:
+async def _told_apart(call: grpc.aio.Call, tree_id: str | None) -> BaseException:
     """grpc.aio raises asyncio.CancelledError for a status CANCELLED too: only a task that was asked to end
     may end that way."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         return asyncio.CancelledError()
-    return CancelledError("the service cancelled the call", tree_id=tree_id)
+    # the call has ended, so that nothing of this waits
+    ended = grpc.aio.AioRpcError(
+        await call.code(),
+        await call.initial_metadata(),
+        await call.trailing_metadata(),
+        details=await call.details(),
+    )
+    return from_rpc_error(ended, tree_id)

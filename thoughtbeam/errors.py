@@ -174,7 +174,7 @@ def from_rpc_error(error: grpc.RpcError, tree_id: str | None = None) -> ApiError
         violations=found.violations,
         metadata=found.metadata,
         retry_after=found.retry_after,
-        tree_id=tree_id,
+        tree_id=tree_id or found.metadata.get("tree", "").removeprefix("trees/") or None,
     )
 
 

@@ -66,6 +66,7 @@ def running(
             for wave in _services(config, ports, state):
                 started = time.monotonic()
                 for service in wave:
+                    report(f"{service.name:<15} starting")
                     supervisor.start(service)
                 for service in wave:
                     supervisor.wait_healthy(service.name, config.startup_timeout)

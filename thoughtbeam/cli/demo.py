@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import shutil
 import subprocess
 import sys
@@ -108,6 +107,7 @@ def _left_running(port: int, state: StateDirectory, signals: StopSignals) -> Ite
                 if (code := supervisor.poll()) is not None:
                     raise ServiceFailedError("serve --local", f"ended with status {code}", log)
                 signals.wait(0.2)
+            sys.stderr.write(progress.read())
         yield running
     except BaseException:
         supervisor.terminate()
@@ -164,10 +164,10 @@ def _verdict(result: Result) -> str:
 def _command() -> str:
     """How this program can be called again from here."""
     found = shutil.which("thoughtbeam")
-    own = Path(sys.argv[0])
+    own = Path(sys.argv[0]).absolute()
     if own.name != "thoughtbeam" or (found and own.samefile(found)):
         return "thoughtbeam"
-    return os.path.relpath(own)
+    return str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)
 
 
 def _query(redis_url: str, tree_id: str, width: int) -> None:

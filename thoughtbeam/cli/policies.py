@@ -83,10 +83,10 @@ def allowed(parameter: PolicyParameter) -> str:
         return " | ".join(parameter.choices)
     low, high = parameter.minimum, parameter.maximum
     if low is not None and high is not None:
-        return f"{low:g} to {high:g}"
+        return f"{low:.10g} to {high:.10g}"
     if low is not None:
-        return f"at least {low:g}"
-    return f"at most {high:g}" if high is not None else ""
+        return f"at least {low:.10g}"
+    return f"at most {high:.10g}" if high is not None else ""
 
 
 def _shown(value: object) -> str:

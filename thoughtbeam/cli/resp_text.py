@@ -68,7 +68,7 @@ def reply_lines(reply: Reply) -> list[str]:
         case int():
             return [f"(integer) {reply}"]
         case float():
-            return [f"(double) {reply:.17g}"]
+            return [f"(double) {repr(reply).removesuffix('.0')}"]
         case bytes():
             return [quoted(reply)]
         case Pairs(items):

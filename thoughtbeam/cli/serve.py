@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             with local.running(config, StateDirectory(), signals, report) as (ready, supervisor):
                 report(f"Thoughtbeam is ready at {ready.endpoint}; the tree store is {ready.redis_url}")
-                report(f"Logs are in {ready.logs}. Ctrl-C, or `thoughtbeam stop`, ends everything.")
+                report(f"Logs are in {ready.logs}; Ctrl-C here or `thoughtbeam stop` ends everything")
                 while True:
                     signals.wait(_WATCH_SECONDS)
                     supervisor.check()

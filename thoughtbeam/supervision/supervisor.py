@@ -18,13 +18,14 @@ from thoughtbeam.supervision.signals import StopSignals
 
 _POLL = 0.05
 _PR_SET_CHILD_SUBREAPER = 36
+_STARTING_GRACE = 2.0
 _TAIL_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
     """One program to run. healthy: asks it, within about a second, whether it serves. grace: seconds between
-    SIGTERM and SIGKILL."""
+    SIGTERM and SIGKILL, less if it was never healthy."""
 
     name: str
     command: Sequence[str]
@@ -101,6 +102,7 @@ class Supervisor:
                 raise ServiceFailedError(name, f"was not ready after {timeout:g} s", waited_for.log_file)
             self._signals.wait(_POLL * 2)
         self.check()
+        waited_for.ready = True
 
     def check(self) -> None:
         """Raises ServiceFailedError when a service has died."""
@@ -135,11 +137,12 @@ class Supervisor:
             self._warden.stdin.write(line.encode())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Child:
     service: Service
     process: subprocess.Popen[bytes]
     log_file: Path
+    ready: bool = False
 
     def exit_code(self) -> int | None:
         """How it ended, negative for a signal; None while it runs. It stays a zombie: until it is reaped,
@@ -152,7 +155,9 @@ class _Child:
     def stop(self) -> None:
         if self.exit_code() is None:
             os.kill(self.process.pid, signal.SIGTERM)
-            deadline = time.monotonic() + self.service.grace
+            # before it is ready it has nothing to finish, and perhaps no ear for signals yet
+            grace = self.service.grace if self.ready else min(self.service.grace, _STARTING_GRACE)
+            deadline = time.monotonic() + grace
             while self.exit_code() is None and time.monotonic() < deadline:
                 time.sleep(_POLL)
         # what it has started itself, and itself if it did not listen

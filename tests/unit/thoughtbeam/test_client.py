@@ -239,9 +239,9 @@ async def test_a_call_that_the_service_cancels_is_no_cancelled_task(
     service.streams = [[cancelled]]
     service.replies["ListPolicies"] = [cancelled]
 
-    with pytest.raises(thoughtbeam.CancelledError):
+    with pytest.raises(thoughtbeam.CancelledError, match="SHUTTING_DOWN: no more"):
         await calls.stream(endpoint, "6 * 7?", policy="gambit")
-    with pytest.raises(thoughtbeam.CancelledError):
+    with pytest.raises(thoughtbeam.CancelledError, match="SHUTTING_DOWN: no more"):
         await calls.call(endpoint, "policies")
 
 

@@ -45,17 +45,17 @@ def test_all_details_are_kept() -> None:
         "INVALID_FIELD",
         "two things",
         violations=(Violation("search.policy", "unknown"), Violation("search.profile", "unknown")),
-        metadata={"worker": "w1"},
+        metadata={"tree": "trees/t1"},
         retry_after=1.5,
     )
     status = rpc_status.to_status(to_status(sent))
     raised = Ended(status.code, status.details, tuple(status.trailing_metadata))
 
-    error = from_rpc_error(raised, "t1")
+    error = from_rpc_error(raised)
 
     assert isinstance(error, thoughtbeam.InvalidArgumentError)
     assert (error.reason, error.message) == ("INVALID_FIELD", "two things")
     assert [v.field for v in error.violations] == ["search.policy", "search.profile"]
-    assert error.metadata == {"worker": "w1"}
+    assert error.metadata == {"tree": "trees/t1"}
     assert error.retry_after == 1.5
     assert error.tree_id == "t1"

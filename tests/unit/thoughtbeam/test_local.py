@@ -128,7 +128,9 @@ def test_a_run_from_start_to_stop(small_services: list[list[Service]], state: St
     assert not (state.path / "local.json").exists()
     assert state.holder() is None
     assert [line.split()[:2] for line in said] == [
+        ["store", "starting"],
         ["store", "ready"],
+        ["gateway", "starting"],
         ["gateway", "ready"],
         ["gateway", "stopping"],
         ["store", "stopping"],
