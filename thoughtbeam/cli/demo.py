@@ -20,7 +20,7 @@ from thoughtbeam.client import Client
 from thoughtbeam.results import Result
 from thoughtbeam.supervision.probes import free_ports, port_is_free
 from thoughtbeam.supervision.signals import StopSignals
-from thoughtbeam.supervision.state import Running, StateDirectory
+from thoughtbeam.supervision.state import AlreadyRunningError, Running, StateDirectory
 from thoughtbeam.supervision.supervisor import ServiceFailedError
 
 # of the kind that the bundled model was trained for
@@ -90,6 +90,8 @@ def _stopped_at_the_end(port: int, state: StateDirectory, signals: StopSignals) 
 @contextlib.contextmanager
 def _left_running(port: int, state: StateDirectory, signals: StopSignals) -> Iterator[Running]:
     """A `serve --local` that outlives this process; it is ended again only if the demo does not succeed."""
+    if (holder := state.holder()) is not None:
+        raise AlreadyRunningError(state.path, holder)
     state.logs.mkdir(parents=True, exist_ok=True)
     log = state.logs / "serve.log"
     with log.open("wb") as output:
