@@ -22,28 +22,32 @@ class Admission:
     def __init__(self, store: TreeStore, max_queued: int) -> None:
         self._store = store
         self._max_queued = max_queued
-        self._entering = 0
+        self._let_in = 0  # requests that got a place, ever
+        self._arrived = 0  # of them, those that have left for the queue, or given up
 
     async def admit(self, new: NewTree) -> bool:
         """Creates a tree and puts it into the queue; False: the request came before and its tree exists.
 
         Raises RESOURCE_EXHAUSTED / QUEUE_FULL, and RequestReusedError.
         """
-        self._entering += 1
+        if await self._full() and not await self._exists(new.tree_id):
+            raise queue_full(self._max_queued)
+        self._let_in += 1
         try:
-            if await self._full() and not await self._exists(new.tree_id):
-                raise queue_full(self._max_queued)
             created = await self._store.create(new)
             if created:
                 # should this not happen any more, the reaper finds the tree and does it
                 await self._store.enqueue(new.tree_id)
             return created
         finally:
-            self._entering -= 1
+            self._arrived += 1
 
     async def _full(self) -> bool:
-        # `_entering` is read after the wait: it then also holds those that came meanwhile
-        return await self._store.queue_length() + self._entering > self._max_queued
+        # What arrives while the length is on its way is counted on top, though it may be part of it: close to
+        # the bound one is refused too early rather than let in too many.
+        arrived = self._arrived
+        length = await self._store.queue_length()
+        return length + self._let_in - arrived >= self._max_queued
 
     async def _exists(self, tree_id: str) -> bool:
         try:

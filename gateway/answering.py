@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,13 +16,31 @@ from tree_store.errors import RequestReusedError, StoreFullError, StoreUnavailab
 log = EventLogger("gateway.answering")
 
 
-@asynccontextmanager
-async def answering(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-    """Ends the call with the status of what is raised inside; what nobody foresaw is INTERNAL and logged."""
-    try:
-        yield
-    except Exception as error:
-        await abort(context, as_status(error))
+class Answering:
+    """The calls under way, of all services."""
+
+    def __init__(self) -> None:
+        self._under_way = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @asynccontextmanager
+    async def __call__(self, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+        """Answers with the status of what is raised inside. What nobody foresaw is INTERNAL and logged."""
+        self._under_way += 1
+        self._none.clear()
+        try:
+            yield
+        except Exception as error:
+            await abort(context, as_status(error))
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._none.set()
+
+    async def all_ended(self) -> None:
+        """Waits until no call is under way: for gRPC, one that was cut has ended while it still cleans up."""
+        await self._none.wait()
 
 
 def as_status(error: Exception) -> StatusError:

@@ -20,15 +20,9 @@ def status_of(record: TreeRecord) -> StatusError | None:
             return None
         case TreeState.CANCELLED:
             return StatusError(code.CANCELLED, "TREE_CANCELLED", "the tree was cancelled", metadata=metadata)
-        case TreeState.FAILED | TreeState.EXPIRED if record.failure is not None:
+        case TreeState.FAILED | TreeState.EXPIRED:
+            assert record.failure is not None, "stored with these states"
             return _of_failure(record.failure, metadata)
-        case TreeState.EXPIRED:
-            message = "the deadline passed while the tree waited for a worker"
-            return StatusError(code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", message, metadata=metadata)
-        case TreeState.FAILED:
-            return StatusError(
-                code.INTERNAL, "INTERNAL", "the tree failed without a reason", metadata=metadata
-            )
     message = "the gateway is stopping; the tree goes on, call again with the same request id"
     return StatusError(code.UNAVAILABLE, "GATEWAY_STOPPING", message, metadata=metadata)
 

@@ -10,7 +10,7 @@ from tree_store.model import TreeState
 from tree_store.store import TreeStore
 
 # Seconds between two looks at a feed in which nothing happens; also how soon a stop is noticed.
-_BLOCK = 2.0
+_BLOCK = 1.0
 
 
 async def follow(store: TreeStore, tree_id: str, stop: asyncio.Event) -> AsyncGenerator[Event, None]:

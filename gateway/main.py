@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
+from gateway.answering import Answering
 from gateway.config import GatewayConfig
 from gateway.dispatcher import Dispatcher
 from gateway.fleet import Fleet
@@ -44,8 +45,9 @@ async def serve(
     store = TreeStore.connect(config.redis_url)
     fleet = Fleet()
     dispatcher = Dispatcher(store, fleet, config.lease)
-    reasoning = ReasoningService(store, fleet, config)
-    work = WorkService(fleet, dispatcher, config.dispatch_rate)
+    answering = Answering()
+    reasoning = ReasoningService(store, fleet, answering, config)
+    work = WorkService(fleet, dispatcher, answering, config.dispatch_rate)
     try:
         server = await start_server(
             config.listen,
@@ -74,6 +76,8 @@ async def serve(
                     task.cancel()
         finally:
             await server.stop(0)
+            reasoning.end_streams()
+            await answering.all_ended()
     finally:
         await store.close()
     log.info("stopped")

@@ -13,7 +13,7 @@ import grpc
 
 from gateway import mapping, page_tokens
 from gateway.admission import Admission
-from gateway.answering import answering
+from gateway.answering import Answering
 from gateway.cancellation import Canceller
 from gateway.config import GatewayConfig
 from gateway.endings import status_of
@@ -39,8 +39,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ReasoningService(reasoning_pb2_grpc.ReasoningServiceServicer):
     """Serves any number of calls. What it accepts lives in the store: any gateway can go on with it."""
 
-    def __init__(self, store: TreeStore, fleet: Fleet, config: GatewayConfig) -> None:
+    def __init__(self, store: TreeStore, fleet: Fleet, answering: Answering, config: GatewayConfig) -> None:
         self._store = store
+        self._answering = answering
         self._fleet = fleet
         self._config = config
         self._admission = Admission(store, config.max_queued)
@@ -55,7 +56,7 @@ class ReasoningService(reasoning_pb2_grpc.ReasoningServiceServicer):
     # The stub is typed for generators. A coroutine that writes is cancelled where it waits when the client
     # goes away; a generator might be left suspended.
     async def Reason(self, request: pb.ReasonRequest, context: Context) -> None:  # type: ignore[override]  # noqa: N802
-        async with answering(context):
+        async with self._answering(context):
             check_reason(request, self._fleet.catalogue, self._config)
             new = self._new_tree(request)
             self._watching[new.tree_id] += 1
@@ -106,12 +107,12 @@ class ReasoningService(reasoning_pb2_grpc.ReasoningServiceServicer):
             log.warning("abandoned_tree_not_cancelled", tree_id=new.tree_id, error=error)
 
     async def GetTree(self, request: pb.GetTreeRequest, context: Context) -> pb.GetTreeResponse:  # noqa: N802
-        async with answering(context):
+        async with self._answering(context):
             record = await self._store.tree(parse_tree_name(request.name, "name"))
             return pb.GetTreeResponse(tree=mapping.tree(record))
 
     async def ListTrees(self, request: pb.ListTreesRequest, context: Context) -> pb.ListTreesResponse:  # noqa: N802
-        async with answering(context):
+        async with self._answering(context):
             size = page_size(request.page_size, TREES_PER_PAGE)
             before = page_tokens.decode(request.page_token, "trees") if request.page_token else None
             # one more than asked for tells whether there is a next page
@@ -127,7 +128,7 @@ class ReasoningService(reasoning_pb2_grpc.ReasoningServiceServicer):
             return page
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:  # noqa: N802
-        async with answering(context):
+        async with self._answering(context):
             tree_id = parse_tree_name(request.parent, "parent")
             size = page_size(request.page_size, NODES_PER_PAGE)
             listing = f"{tree_name(tree_id)}/nodes"
@@ -139,7 +140,7 @@ class ReasoningService(reasoning_pb2_grpc.ReasoningServiceServicer):
             return page
 
     async def CancelTree(self, request: pb.CancelTreeRequest, context: Context) -> pb.CancelTreeResponse:  # noqa: N802
-        async with answering(context):
+        async with self._answering(context):
             tree_id = parse_tree_name(request.name, "name")
             record = await self._canceller.cancel_and_wait(tree_id, self._config.cancel_wait)
             return pb.CancelTreeResponse(tree=mapping.tree(record))
@@ -147,6 +148,6 @@ class ReasoningService(reasoning_pb2_grpc.ReasoningServiceServicer):
     async def ListPolicies(  # noqa: N802
         self, request: pb.ListPoliciesRequest, context: Context
     ) -> pb.ListPoliciesResponse:
-        async with answering(context):
+        async with self._answering(context):
             policies = self._fleet.catalogue.policies
             return pb.ListPoliciesResponse(policies=[policies[name] for name in sorted(policies)])

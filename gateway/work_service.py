@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import grpc
 from asyncio_throttle import Throttler
 
-from gateway.answering import answering
+from gateway.answering import Answering
 from gateway.dispatcher import Dispatcher
 from gateway.fleet import Fleet, WorkerStream
 from thoughtbeam.runtime.log import EventLogger
@@ -23,9 +23,10 @@ Context = grpc.aio.ServicerContext[work_pb2.WorkRequest, work_pb2.WorkResponse]
 class WorkService(work_pb2_grpc.WorkServiceServicer):
     """rate: assignments a second to one worker."""
 
-    def __init__(self, fleet: Fleet, dispatcher: Dispatcher, rate: int) -> None:
+    def __init__(self, fleet: Fleet, dispatcher: Dispatcher, answering: Answering, rate: int) -> None:
         self._fleet = fleet
         self._dispatcher = dispatcher
+        self._answering = answering
         self._rate = rate
 
     # The stub is typed for generators. A coroutine that writes is cancelled where it waits when the worker
@@ -33,7 +34,7 @@ class WorkService(work_pb2_grpc.WorkServiceServicer):
     async def Work(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[work_pb2.WorkRequest], context: Context
     ) -> None:
-        async with answering(context):
+        async with self._answering(context):
             requests = aiter(request_iterator)
             hello = await anext(requests, None)
             stream = WorkerStream(_check_hello(hello))
