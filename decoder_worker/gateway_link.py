@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -27,18 +28,25 @@ log = EventLogger("decoder_worker.gateway_link")
 class GatewayLink:
     """Keeps one worker connected to one gateway."""
 
-    def __init__(self, target: str, worker: Worker, scorer_kind: str) -> None:
-        self.connected = asyncio.Event()
+    def __init__(
+        self,
+        target: str,
+        worker: Worker,
+        scorer_kind: str,
+        on_connected: Callable[[], Awaitable[None]],
+    ) -> None:
+        """on_connected: awaited whenever a stream has been opened."""
+        self._on_connected = on_connected
         self._target = target
         self._worker = worker
         self._scorer_kind = scorer_kind
         self._capacity = asyncio.Event()
         self._credit_out = False
+        self._wait = RECONNECT_SECONDS[0]
         worker.on_capacity = self._capacity.set
 
     async def run(self) -> None:
         """Connects, and connects again, until cancelled."""
-        wait, longest = RECONNECT_SECONDS
         async with open_channel(self._target) as channel:
             stub = work_pb2_grpc.WorkServiceStub(channel)
             while True:
@@ -47,11 +55,8 @@ class GatewayLink:
                     log.warning("gateway_closed_stream", gateway=self._target)
                 except grpc.aio.AioRpcError as error:
                     log.warning("gateway_unreachable", gateway=self._target, code=error.code().name)
-                if self.connected.is_set():
-                    wait = RECONNECT_SECONDS[0]
-                self.connected.clear()
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, longest)
+                await asyncio.sleep(self._wait)
+                self._wait = min(2 * self._wait, RECONNECT_SECONDS[1])
 
     async def _work(self, stream: Any) -> None:
         """One stream from Hello to its end."""
@@ -69,13 +74,14 @@ class GatewayLink:
     async def _grant(self, stream: Any) -> None:
         """One credit at a time: the next when its tree has started and there is room for another."""
         await stream.wait_for_connection()
-        self.connected.set()
+        self._wait = RECONNECT_SECONDS[0]
+        await self._on_connected()
         log.info("gateway_connected", gateway=self._target)
         while True:
+            self._capacity.clear()
             if self._worker.accepts_request and not self._credit_out:
                 self._credit_out = True
                 await stream.write(work_pb2.WorkRequest(credit=work_pb2.Credit(trees=1)))
-            self._capacity.clear()
             await self._capacity.wait()
 
     def _receive(self, message: work_pb2.WorkResponse) -> None:

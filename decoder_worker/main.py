@@ -7,14 +7,12 @@ import asyncio
 import os
 import socket
 import sys
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from thoughtbeam.runtime.log import EventLogger, setup_logging
-from thoughtbeam.runtime.rpc import Server, start_server, stop_on_signals
-
-if TYPE_CHECKING:
-    from decoder_worker.gateway_link import GatewayLink
+from thoughtbeam.runtime.rpc import start_server, stop_on_signals
 
 log = EventLogger("decoder_worker.main")
 
@@ -49,65 +47,53 @@ def parser() -> argparse.ArgumentParser:
 
 
 async def serve(args: argparse.Namespace) -> None:
-    """Starts the engine, then works until SIGTERM or SIGINT."""
+    """Starts the engine, then works until SIGTERM or SIGINT. Until it is up, signals end the process at once:
+    there is nothing to hand back yet, and the engine's processes end with this one."""
     # heavy imports wait until the flags are known to be good
     from decoder_worker.answers.equivalence import Equivalence
     from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
     from decoder_worker.gateway_link import GatewayLink
-    from decoder_worker.scoring_client import ScoringClient
+    from decoder_worker.scoring.client import ScoringClient
     from decoder_worker.worker import Worker, WorkerConfig
     from tree_store.store import TreeStore
 
-    stop = stop_on_signals()
-    name = f"decoder@{socket.gethostname()}:{os.getpid()}"
-    health = await start_server(args.listen, [], ["thoughtbeam.DecoderWorker"])
-    engine = await VllmEngine.start(
-        VllmConfig(
-            model=args.model,
-            served_name=args.served_name or Path(args.model).name,
-            dtype=args.dtype,
-            slots=args.slots,
-            max_context=args.max_context,
-            kv_blocks=args.kv_blocks,
-            block_size=args.block_size,
-            boundary_rule=args.boundary_rule,
-            gpu_memory=args.gpu_memory,
+    async with AsyncExitStack() as cleanup:
+        health = await start_server(args.listen, [], ["thoughtbeam.DecoderWorker"])
+        cleanup.push_async_callback(health.stop, 0)
+        engine = await VllmEngine.start(
+            VllmConfig(
+                model=args.model,
+                served_name=args.served_name or Path(args.model).name,
+                dtype=args.dtype,
+                slots=args.slots,
+                max_context=args.max_context,
+                kv_blocks=args.kv_blocks,
+                block_size=args.block_size,
+                boundary_rule=args.boundary_rule,
+                gpu_memory=args.gpu_memory,
+            )
         )
-    )
-    store = TreeStore.connect(args.redis_url)
-    try:
-        async with Equivalence() as equivalence:
-            scoring = None
-            kind = ""
-            if args.scorer:
-                scoring = ScoringClient(
-                    args.scorer,
-                    engine.info.fingerprint,
-                    engine.info.boundary_rule,
-                    args.scorer_deadline,
-                    hidden_size=engine.info.hidden_size,
-                )
-                kind = (await scoring.info()).kind
-            config = WorkerConfig(name, args.profile, args.max_capacity, args.lease_seconds)
-            worker = Worker(config, engine, store, scoring, equivalence)
-            link = GatewayLink(args.gateway, worker, kind)
-            ready = asyncio.create_task(_serve_once_connected(link, health))
-            try:
-                await worker.run(stop, link.run)
-            finally:
-                ready.cancel()
-                await asyncio.gather(ready, return_exceptions=True)
-                if scoring is not None:
-                    await scoring.close()
-    finally:
-        await health.stop(0)
-        await store.close()
-        await engine.close()
-
-
-async def _serve_once_connected(link: GatewayLink, health: Server) -> None:
-    await link.connected.wait()
-    await health.set_serving(True)
+        cleanup.push_async_callback(engine.close)
+        stop = stop_on_signals()
+        store = TreeStore.connect(args.redis_url)
+        cleanup.push_async_callback(store.close)
+        equivalence = await cleanup.enter_async_context(Equivalence())
+        scoring, kind = None, ""
+        if args.scorer:
+            scoring = ScoringClient(
+                args.scorer,
+                engine.info.fingerprint,
+                engine.info.boundary_rule,
+                args.scorer_deadline,
+                hidden_size=engine.info.hidden_size,
+            )
+            cleanup.push_async_callback(scoring.close)
+            kind = (await scoring.info()).kind
+        name = f"decoder@{socket.gethostname()}:{os.getpid()}"
+        config = WorkerConfig(name, args.profile, args.max_capacity, args.lease_seconds)
+        worker = Worker(config, engine, store, scoring, equivalence)
+        link = GatewayLink(args.gateway, worker, kind, on_connected=partial(health.set_serving, True))
+        await worker.run(stop, link.run)
 
 
 def main() -> None:

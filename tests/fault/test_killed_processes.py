@@ -1,0 +1,134 @@
+"""kill -9 of each process while a search runs: what was accepted ends in one answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event
+
+import pytest
+
+from tests.fault.processes import PATIENCE, alive, children, command, eventually
+from tests.integration.service.test_search import assert_accounts
+from thoughtbeam import Client, Result, TreeEvent
+from thoughtbeam.local import LocalConfig, running
+from thoughtbeam.results import NodeState, NodeTransition, TreeState
+from thoughtbeam.supervision.signals import StopSignals
+from thoughtbeam.supervision.state import StateDirectory
+
+pytestmark = pytest.mark.timeout(600)
+
+QUESTION = (
+    "Start with 871 and work modulo 1000. a) +723 b) +809 c) *7 d) -543 e) -633 f) +823 g) *4 h) *9 i) +737 "
+    "j) +658 k) +731 l) +809. Report the value after l."
+)
+
+
+@dataclass
+class Service:
+    """A local service, and what has become of its processes."""
+
+    endpoint: str
+    store: list[str]  # the command that starts it: Valkey overwrites its own
+    pids: dict[str, int]
+    restarted: list[subprocess.Popen[bytes]]
+
+    def kill(self, name: str) -> list[str]:
+        """Kills one process with SIGKILL; returns its command."""
+        pid = self.pids[name]
+        started_by = command(pid)
+        descendants = children(pid)
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not any(map(alive, [pid, *descendants])), f"{name} and its processes end")
+        return started_by
+
+    def start(self, name: str, arguments: list[str]) -> None:
+        """Starts it again, as a service manager does."""
+        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.restarted.append(process)
+        self.pids[name] = process.pid
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    state = StateDirectory(tmp_path_factory.mktemp("local"))
+    with (
+        StopSignals() as signals,
+        running(LocalConfig(port=None, slots=32), state, signals, print) as (ready, _),
+    ):
+        port = ready.redis_url.rpartition(":")[2]
+        store = [sys.executable, "-m", "tree_store.embedded", "--dir", str(state.store), "--port", port]
+        found = Service(ready.endpoint, store, dict(ready.processes), [])
+        try:
+            yield found
+        finally:
+            for process in reversed(found.restarted):
+                process.terminate()
+            for process in reversed(found.restarted):
+                process.wait(timeout=60)
+
+
+@pytest.fixture
+def search(service: Service) -> Iterator[tuple[Client, Future[Result]]]:
+    """A search under way: some of its traces have passed boundaries."""
+    under_way = Event()
+
+    def watch(event: TreeEvent) -> None:
+        if isinstance(event, NodeTransition) and event.after is NodeState.PRUNED:
+            under_way.set()
+
+    with Client(service.endpoint) as client, ThreadPoolExecutor() as pool:
+        result = pool.submit(
+            client.solve,
+            QUESTION,
+            policy="gambit",
+            answer_mode="integer",
+            timeout=2 * PATIENCE,
+            on_event=watch,
+        )
+        while not under_way.wait(0.1):
+            if result.done():
+                result.result()
+                pytest.fail("the search ended before it was under way")
+        yield client, result
+
+
+def ends_well(client: Client, search: Future[Result]) -> Result:
+    result = search.result(timeout=2 * PATIENCE)
+    assert result.state is TreeState.SUCCEEDED
+    assert result.answer is not None
+    tree = client.tree(result.tree_id)
+    assert_accounts(tree)
+    # one search for one call, however often it was sent
+    assert sum(1 for other in client.trees() if other.created and tree.created <= other.created) == 1
+    return result
+
+
+def test_the_prm_worker_comes_back(service: Service, search: tuple[Client, Future[Result]]) -> None:
+    service.start("prm_worker", service.kill("prm_worker"))
+    assert not ends_well(*search).degraded
+
+
+def test_the_gateway_comes_back(service: Service, search: tuple[Client, Future[Result]]) -> None:
+    service.start("gateway", service.kill("gateway"))
+    ends_well(*search)
+
+
+def test_the_store_comes_back(service: Service, search: tuple[Client, Future[Result]]) -> None:
+    service.kill("store")
+    service.start("store", service.store)
+    ends_well(*search)
+
+
+def test_another_decoder_worker_goes_on_with_the_search(
+    service: Service, search: tuple[Client, Future[Result]]
+) -> None:
+    client, result = search
+    service.start("decoder_worker", service.kill("decoder_worker"))
+    found = ends_well(client, result)
+    assert client.tree(found.tree_id).epoch == 2
