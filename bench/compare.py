@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.report import markdown, save, wilson
+from bench.service import service
 from thoughtbeam import AsyncClient
-from thoughtbeam.local import local_service
 from thoughtbeam.results import NodeState
 
+Value = int | float | str  # of a policy parameter
 QUESTIONS = Path(__file__).parent / "questions"
 
 
@@ -71,7 +71,7 @@ def load(split: str, limit: int) -> list[Question]:
     return [Question(item["id"], item["question"], int(item["answer"])) for item in items]
 
 
-def parameters(policy: str, size: int, overrides: Mapping[str, object]) -> dict[str, object]:
+def parameters(policy: str, size: int, overrides: Mapping[str, Value]) -> dict[str, Value]:
     """N or C of a policy, by its paper's name for it, and the overrides for gambit."""
     if policy == "vanilla":
         return {}
@@ -80,7 +80,7 @@ def parameters(policy: str, size: int, overrides: Mapping[str, object]) -> dict[
     return {"N": size}
 
 
-async def ask(client: AsyncClient, question: Question, policy: str, values: Mapping[str, object]) -> Run:
+async def ask(client: AsyncClient, question: Question, policy: str, values: Mapping[str, Value]) -> Run:
     """One search, and its tree."""
     result = await client.solve(
         question.text, policy=policy, parameters=dict(values), answer_mode="integer", deadline=1800.0
@@ -113,7 +113,7 @@ def same(answer: str | None, right: int) -> bool:
 
 
 async def measure(
-    client: AsyncClient, split: str, questions: Sequence[Question], policy: str, values: Mapping[str, object]
+    client: AsyncClient, split: str, questions: Sequence[Question], policy: str, values: Mapping[str, Value]
 ) -> Row:
     """All questions at once: the service queues what it has no room for."""
     began = time.perf_counter()
@@ -129,7 +129,7 @@ def line(row: Row) -> list[str]:
     finished = sum(run.finished for run in runs)
 
     def mean(name: str) -> float:
-        return sum(getattr(run, name) for run in runs) / len(runs)
+        return float(sum(getattr(run, name) for run in runs)) / len(runs)
 
     acted = f"{mean('branches'):.1f} / {mean('pruned'):.1f} / {mean('rounds'):.1f}"
     if row.policy == "gambit" and not (mean("branches") and mean("pruned")):
@@ -156,17 +156,21 @@ HEADER = [
 ]
 
 
-@contextlib.asynccontextmanager
-async def service(endpoint: str, slots: int) -> AsyncIterator[str]:
-    """The endpoint given, or the embedded default for as long as it is needed."""
-    if endpoint:
-        yield endpoint
-        return
-    with local_service(slots=slots) as running:
-        yield running.endpoint
+async def compare(endpoint: str, args: argparse.Namespace) -> list[Row]:
+    """Every policy on every split."""
+    overrides = {name: json.loads(value) for name, value in (item.split("=", 1) for item in args.set)}
+    rows: list[Row] = []
+    async with AsyncClient(endpoint) as client:
+        for split in args.splits:
+            questions = load(split, args.questions)
+            for policy in args.policies:
+                values = parameters(policy, args.size, overrides)
+                rows.append(await measure(client, split, questions, policy, values))
+                print(" | ".join(line(rows[-1])), flush=True)
+    return rows
 
 
-async def main() -> None:
+def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -183,19 +187,12 @@ async def main() -> None:
     options.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="overrides for gambit")
     options.add_argument("--name", default="compare", help="of the result files")
     args = options.parse_args()
-    overrides = {name: json.loads(value) for name, value in (item.split("=", 1) for item in args.set)}
-    rows: list[Row] = []
-    async with service(args.endpoint, args.slots) as endpoint, AsyncClient(endpoint) as client:
-        for split in args.splits:
-            questions = load(split, args.questions)
-            for policy in args.policies:
-                values = parameters(policy, args.size, overrides)
-                rows.append(await measure(client, split, questions, policy, values))
-                print(" | ".join(line(rows[-1])), flush=True)
+    with service(args.endpoint, slots=args.slots) as endpoint:
+        rows = asyncio.run(compare(endpoint, args))
     table = markdown(HEADER, [line(row) for row in rows])
     path = save(args.name, {"rows": [asdict(row) for row in rows]}, table)
     print(f"\n{table}\n\nwritten to {path}")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -20,11 +20,12 @@ from typing import Any
 
 from bench.compare import Question, load
 from bench.report import markdown, quantile, save
+from bench.service import service
 from decoder_worker.engine.base import SamplingSpec
 from decoder_worker.engine.vllm_config import engine_arguments, prepare_environment
 from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
 from thoughtbeam import AsyncClient
-from thoughtbeam.local import BUNDLED_MODEL, local_service
+from thoughtbeam.local import BUNDLED_MODEL
 
 TokensOf = Callable[[Question], Awaitable[int]]
 
@@ -93,7 +94,9 @@ def through_engine(engine: VllmEngine, traces: int, *, capture: bool) -> TokensO
     return tokens_of
 
 
-async def service_against_direct(questions: Sequence[Question], traces: int) -> dict[str, list[float]]:
+async def service_against_direct(
+    endpoint: str, questions: Sequence[Question], traces: int
+) -> dict[str, list[float]]:
     """The service and stock vLLM, both loaded, one idle while the other works."""
     prepare_environment()
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -106,20 +109,19 @@ async def service_against_direct(questions: Sequence[Question], traces: int) -> 
         VllmConfig(str(BUNDLED_MODEL), slots=traces), on_cpu=current_platform.is_cpu()
     )
     del arguments["worker_extension_cls"]
-    with local_service(slots=traces) as running:
-        llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments, disable_log_stats=True))
-        try:
-            async with AsyncClient(running.endpoint) as client:
-                tokenizer = HuggingFaceTokenizer.load(str(BUNDLED_MODEL))
-                context = llm.model_config.max_model_len
-                ways = {
-                    "direct": through_vllm(llm, tokenizer, SamplingSpec(max_tokens=context), traces),
-                    "service": through_service(client, traces),
-                }
-                await rates(ways, questions[:1])  # warms both up
-                return await rates(ways, questions)
-        finally:
-            llm.shutdown()
+    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments, disable_log_stats=True))
+    try:
+        async with AsyncClient(endpoint) as client:
+            tokenizer = HuggingFaceTokenizer.load(str(BUNDLED_MODEL))
+            context = llm.model_config.max_model_len
+            ways = {
+                "direct": through_vllm(llm, tokenizer, SamplingSpec(max_tokens=context), traces),
+                "service": through_service(client, traces),
+            }
+            await rates(ways, questions[:1])  # warms both up
+            return await rates(ways, questions)
+    finally:
+        llm.shutdown()
 
 
 async def capture_on_against_off(questions: Sequence[Question], traces: int) -> dict[str, list[float]]:
@@ -136,7 +138,7 @@ async def capture_on_against_off(questions: Sequence[Question], traces: int) -> 
         await engine.close()
 
 
-async def main() -> None:
+def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -145,8 +147,9 @@ async def main() -> None:
     options.add_argument("--split", default="hard")
     args = options.parse_args()
     questions = load(args.split, args.questions)
-    found = await service_against_direct(questions, args.traces)
-    found |= await capture_on_against_off(questions, args.traces)
+    with service(slots=args.traces) as endpoint:
+        found = asyncio.run(service_against_direct(endpoint, questions, args.traces))
+    found |= asyncio.run(capture_on_against_off(questions, args.traces))
     medians = {name: quantile(values, 0.5) for name, values in found.items()}
     ratios = {
         "service / direct": medians["service"] / medians["direct"],
@@ -167,4 +170,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -14,7 +14,6 @@ import random
 import tempfile
 import time
 import uuid
-from collections.abc import Awaitable, Callable
 
 from bench.report import markdown, quantile, save
 from decoder_worker.policies import Limits, make_policy
@@ -75,9 +74,12 @@ class Measured:
                 )
             )
 
-    async def write(self, batch: Batch) -> None:
+    async def write(self, batch: Batch) -> float:
+        """Returns the seconds that it took."""
         self._seq += 1
+        began = time.perf_counter()
         await self._store.commit(self._tree_id, self._epoch, self._seq, batch)
+        return time.perf_counter() - began
 
     def exchange(self, pruned: list[int], parents: list[int], number: int) -> Batch:
         """One tournament as the search writes it."""
@@ -97,16 +99,6 @@ class Measured:
             number, 200 * number, len(self._view), len(self._view), 0, 0.5, tuple(pruned), tuple(parents)
         )
         return Batch(nodes=gone + born, round=record, policy_state='{"thoughts": 0, "by_trace": []}')
-
-
-async def timed(times: int, action: Callable[[int], Awaitable[object]]) -> list[float]:
-    """Seconds of each repetition."""
-    spent = []
-    for i in range(times):
-        began = time.perf_counter()
-        await action(i)
-        spent.append(time.perf_counter() - began)
-    return spent
 
 
 async def measure(store: TreeStore, size: int, k: int, times: int) -> dict[str, list[float]]:
@@ -131,7 +123,7 @@ async def measure(store: TreeStore, size: int, k: int, times: int) -> dict[str, 
         pruned = [a.node for a in step.actions if isinstance(a, Prune)]
         parents = [a.parent for a in step.actions if isinstance(a, Branch)]
         batch = measured.exchange(pruned, parents, number)
-        writing += await timed(1, lambda _, batch=batch: measured.write(batch))
+        writing.append(await measured.write(batch))
         for node in pruned:
             view.move(view[node], NodeState.PRUNED)
         for parent in parents:
@@ -155,7 +147,7 @@ async def measure(store: TreeStore, size: int, k: int, times: int) -> dict[str, 
                 for t in live
             )
         )
-        boundaries += await timed(1, lambda _, batch=step_batch: measured.write(batch))
+        boundaries.append(await measured.write(step_batch))
     return {
         "policy decides": deciding,
         "store writes the exchange": writing,

@@ -30,7 +30,7 @@ from decoder_worker.policies.base import (
     Started,
     TracesFinished,
 )
-from decoder_worker.scoring_client import BoundaryRow, ScoredRow
+from decoder_worker.scoring.client import BoundaryRow, ScoredRow
 from decoder_worker.tree_log import TreeLog
 from decoder_worker.tree_view import Trace, TreeView
 from tree_store.model import NodeState, RoundRecord, Thought

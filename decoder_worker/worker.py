@@ -16,7 +16,7 @@ from typing import Any
 from decoder_worker.answers.equivalence import Equivalence
 from decoder_worker.engine.base import Engine, EngineError, SamplingSpec, StepBatch, TraceOutput
 from decoder_worker.scheduler_view import SchedulerView
-from decoder_worker.scoring_client import BoundaryRow, ScoredRow, ScoringClient
+from decoder_worker.scoring.client import BoundaryRow, ScoredRow, ScoringClient
 from decoder_worker.search import Search
 from decoder_worker.slots import Slots
 from decoder_worker.tree_run import TreeRun
@@ -132,6 +132,14 @@ class Worker:
             log.info("worker_stopping", trees=len(self._trees))
             for task in (*tasks, *self._tree_tasks):
                 task.cancel()
+        await self._clear_engine()
+
+    async def _clear_engine(self) -> None:
+        """Takes out of the engine what handed-back trees had in it; nobody reads the commands any more."""
+        while not self._commands.empty():
+            command = self._commands.get_nowait()
+            if isinstance(command, _Abort):
+                await self.engine.abort(command.trace_id)
 
     async def _pump(self) -> None:
         async for batch in self.engine.steps():

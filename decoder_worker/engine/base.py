@@ -105,8 +105,11 @@ class Tokenizer(Protocol):
 class Engine(Protocol):
     """One inference engine. Calls come from one event loop."""
 
-    info: EngineInfo
-    tokenizer: Tokenizer
+    @property
+    def info(self) -> EngineInfo: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
 
     async def add(
         self,

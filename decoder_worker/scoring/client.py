@@ -13,14 +13,14 @@ from typing import TypeAlias
 
 import grpc
 
-from decoder_worker.scorer_info import (
+from decoder_worker.scoring.info import (
     NOT_ANSWERED,
     ScorerInfo,
     ScorerMismatchError,
     ScorerUnreachableError,
     ask,
 )
-from decoder_worker.scoring_wire import (
+from decoder_worker.scoring.wire import (
     BoundaryRow,
     decode_scores,
     encode_request,
@@ -43,7 +43,7 @@ __all__ = [
     "ScoringStats",
 ]
 
-log = EventLogger("decoder_worker.scoring_client")
+log = EventLogger("decoder_worker.scoring.client")
 
 MAX_ROWS_PER_CALL = 256  # less where the server takes less
 CALL_TIMEOUT = 10.0  # seconds; a server that hangs is asked again

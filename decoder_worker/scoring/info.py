@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc
 
 from thoughtbeam.runtime.status import from_rpc_error
 from thoughtbeam.v1 import scoring_pb2 as pb
-from thoughtbeam.v1.scoring_pb2_grpc import ScorerServiceStub
+
+if TYPE_CHECKING:
+    from thoughtbeam.v1.scoring_pb2_grpc import ScorerServiceAsyncStub
 
 # What comes back from a server that dies, stops or hangs. Scoring has no effects: asking again is safe.
 NOT_ANSWERED = (
@@ -53,7 +56,7 @@ class ScorerInfo:
         ]
 
 
-async def ask(stub: ScorerServiceStub, target: str, timeout: float) -> ScorerInfo:
+async def ask(stub: ScorerServiceAsyncStub, target: str, timeout: float) -> ScorerInfo:
     """Asks a prm worker, waiting up to `timeout` seconds for it to come up.
 
     Raises ScorerUnreachableError when nobody answers, StatusError for any other answer than the right one.

@@ -10,7 +10,7 @@ from zlib import crc32
 import torch
 
 from decoder_worker.engine.base import HiddenRow
-from decoder_worker.scoring_client import BoundaryRow, ScoredRow, ScoringClient
+from decoder_worker.scoring.client import BoundaryRow, ScoredRow, ScoringClient
 from tests.integration.prm_worker.serving import HIDDEN, TRAINED_FOR, WEIGHTS
 from tests.unit.prm_worker.weights import direct_scores
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from decoder_worker.scoring_client import (
+from decoder_worker.scoring.client import (
     ScoredRow,
     ScorerMismatchError,
     ScorerUnreachableError,

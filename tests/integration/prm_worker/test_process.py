@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from decoder_worker.scoring_client import ScorerMismatchError, ScoringClient
+from decoder_worker.scoring.client import ScorerMismatchError, ScoringClient
 from prm_worker.scorer_file import ScorerFile, write_scorer_file
 from tests.integration.prm_worker.clients import Inbox, assert_in_order, assert_right, client_of, row_of
 from tests.integration.prm_worker.serving import HIDDEN, TRAINED_FOR, WEIGHTS, free_port, start_worker

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from decoder_worker.engine.base import HiddenRow
-from decoder_worker.scorer_info import ScorerInfo
-from decoder_worker.scoring_wire import (
+from decoder_worker.scoring.info import ScorerInfo
+from decoder_worker.scoring.wire import (
     BoundaryRow,
     decode_scores,
     encode_request,

@@ -1,0 +1,33 @@
+"""The service that a benchmark measures: one that runs already, or the embedded default."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from thoughtbeam.local import LocalConfig, running
+from thoughtbeam.supervision.signals import StopSignals
+from thoughtbeam.supervision.state import StateDirectory
+
+
+@contextlib.contextmanager
+def service(endpoint: str = "", *, slots: int) -> Iterator[str]:
+    """An endpoint: the one given, else that of an embedded default on free ports, stopped at the end."""
+    if endpoint:
+        yield endpoint
+        return
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        StopSignals() as signals,
+        running(
+            LocalConfig(port=None, slots=slots),
+            StateDirectory(Path(folder)),
+            signals,
+            lambda line: print(line, file=sys.stderr),
+        ) as (ready, _),
+        signals.interruptible(),
+    ):
+        yield ready.endpoint

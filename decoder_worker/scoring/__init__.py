@@ -1,0 +1,1 @@
+"""Scores of thoughts: rows to the prm worker, and what comes back."""
