@@ -15,6 +15,9 @@ from tree_store.errors import RequestReusedError, StoreFullError, StoreUnavailab
 
 log = EventLogger("gateway.answering")
 
+# What gRPC raises from a write when the other side has just gone, and the call's task is not cancelled yet.
+PEER_GONE = grpc.aio.InternalError
+
 
 class Answering:
     """The calls under way, of all services."""
@@ -31,6 +34,8 @@ class Answering:
         self._none.clear()
         try:
             yield
+        except PEER_GONE:
+            log.debug("peer_gone")  # nobody is left to be answered
         except Exception as error:
             await abort(context, as_status(error))
         finally:

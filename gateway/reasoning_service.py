@@ -13,7 +13,7 @@ import grpc
 
 from gateway import mapping, page_tokens
 from gateway.admission import Admission
-from gateway.answering import Answering
+from gateway.answering import PEER_GONE, Answering
 from gateway.cancellation import Canceller
 from gateway.config import GatewayConfig
 from gateway.endings import status_of
@@ -65,7 +65,7 @@ class ReasoningService(reasoning_pb2_grpc.ReasoningServiceServicer):
                 created = await self._admission.admit(new)
                 log.info("tree_accepted", tree_id=new.tree_id, policy=new.policy, retry=not created)
                 await self._relay(new.tree_id, context)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, PEER_GONE):
                 left = True
                 raise
             finally:
@@ -103,6 +103,8 @@ class ReasoningService(reasoning_pb2_grpc.ReasoningServiceServicer):
             if (await self._store.tree(new.tree_id)).digest == new.digest:
                 await self._canceller.cancel(new.tree_id)
                 log.info("tree_abandoned", tree_id=new.tree_id)
+        except TreeNotFoundError:
+            pass  # the client was gone before it was created
         except StoreError as error:
             log.warning("abandoned_tree_not_cancelled", tree_id=new.tree_id, error=error)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import grpc
 from asyncio_throttle import Throttler
 
-from gateway.answering import Answering
+from gateway.answering import PEER_GONE, Answering
 from gateway.dispatcher import Dispatcher
 from gateway.fleet import Fleet, WorkerStream
 from thoughtbeam.runtime.log import EventLogger
@@ -78,7 +78,11 @@ class WorkService(work_pb2_grpc.WorkServiceServicer):
             message = await stream.next()
             if message.HasField("assignment"):
                 await pace.acquire()
-            await context.write(message)
+            try:
+                await context.write(message)
+            except PEER_GONE:
+                stream.close()
+                return
             stream.sent(message)
 
 

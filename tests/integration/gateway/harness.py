@@ -65,6 +65,14 @@ class Gateway:
 
         await eventually(known)
 
+    async def knows_no_policies(self) -> None:
+        """Waits until no worker is connected any more."""
+
+        async def unknown() -> bool:
+            return not (await self.stub.ListPolicies(pb.ListPoliciesRequest())).policies
+
+        await eventually(unknown)
+
 
 async def read(call: Any) -> Answer:
     """Reads a call of Reason to its end."""

@@ -297,11 +297,7 @@ async def test_a_stream_that_breaks_the_protocol_is_told_so(
     gateway: Gateway, messages: list[work_pb2.WorkRequest], fields: list[str]
 ) -> None:
     assert await refusal(gateway, *messages) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", fields)
-
-    async def forgotten() -> bool:
-        return not (await gateway.stub.ListPolicies(pb.ListPoliciesRequest())).policies
-
-    await eventually(forgotten)
+    await gateway.knows_no_policies()
 
 
 async def test_a_worker_that_comes_back_takes_the_place_of_its_old_stream(gateway: Gateway) -> None:

@@ -279,9 +279,10 @@ async def test_two_clients_watch_one_tree(gateway: Gateway) -> None:
 async def test_a_full_queue_refuses_and_says_when_to_come_back(config: GatewayConfig) -> None:
     async with running_gateway(dataclasses.replace(config, max_queued=2)) as gateway:
         waiting = [request(), request()]
-        calls = [gateway.reason(asked) for asked in waiting]
-        for call in calls:
-            await read_until(call, is_state(pb.TREE_STATE_QUEUED))
+        calls = []
+        for asked in waiting:
+            calls.append(gateway.reason(asked))
+            await read_until(calls[-1], is_state(pb.TREE_STATE_QUEUED))
         refused = await gateway.ask(request())
         # a request that is in the queue already is not refused
         again = gateway.reason(waiting[0])
