@@ -1,0 +1,193 @@
+"""Starting vLLM: everything blocking, in one thread beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from decoder_worker.engine.base import EngineError, EngineInfo, SamplingSpec
+from decoder_worker.engine.boundaries import Vocabulary
+from decoder_worker.engine.fingerprint import model_fingerprint
+from decoder_worker.engine.tokenizer import HuggingFaceTokenizer
+from decoder_worker.engine.vllm_config import (
+    VllmConfig,
+    check_version,
+    engine_arguments,
+    prepare_environment,
+    refuse_unsupported,
+)
+from thoughtbeam.runtime.log import EventLogger
+
+log = EventLogger(__name__)
+
+_TIDY_UP = 4.0  # seconds that an engine core has for it
+_ABANDON_POLL = 0.1  # seconds between two looks for processes of an abandoned start
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A running vLLM. llm: its AsyncLLM."""
+
+    llm: Any
+    info: EngineInfo
+    tokenizer: HuggingFaceTokenizer
+    vocabulary: Vocabulary
+
+    def shut_down(self) -> None:
+        """Ends vLLM and its processes. Blocks for some seconds."""
+        _shut_down(self.llm)
+
+
+async def launch(config: VllmConfig) -> Launched:
+    """Starts vLLM. Raises a fatal EngineError when it cannot be started; when cancelled, ends what was
+    started."""
+    before = set(multiprocessing.active_children())
+    began = time.monotonic()
+    building = asyncio.get_running_loop().run_in_executor(None, _build, config)
+    try:
+        launched = await asyncio.shield(building)
+    except asyncio.CancelledError:
+        await _abandon(building, before)
+        raise
+    log.info(
+        "engine_started",
+        model=launched.info.model,
+        version=launched.info.version,
+        kv_blocks=launched.info.kv_blocks,
+        seconds=round(time.monotonic() - began, 1),
+    )
+    return launched
+
+
+async def _abandon(building: asyncio.Future[Launched], before: set[Any]) -> None:
+    """Kills the engine processes that a start has made or still makes, until its thread gives up."""
+    while not building.done():
+        for child in set(multiprocessing.active_children()) - before:
+            child.kill()
+        await asyncio.wait([building], timeout=_ABANDON_POLL)
+    if building.exception() is None:
+        await asyncio.to_thread(building.result().shut_down)
+
+
+def _build(config: VllmConfig) -> Launched:
+    prepare_environment()
+    try:
+        import vllm
+    except ImportError as error:
+        raise EngineError(f"vLLM cannot be imported: {error}", fatal=True) from error
+    from vllm.platforms import current_platform
+
+    check_version(vllm.__version__)
+    arguments = engine_arguments(config, on_cpu=current_platform.is_cpu())
+    tokenizer = HuggingFaceTokenizer.load(config.model)
+    try:
+        vllm_config = _vllm_config(arguments)
+        refuse_unsupported(vllm_config)
+        size = vllm_config.model_config.get_vocab_size()
+        vocabulary = Vocabulary(config.boundary_rule, tokenizer.token_texts(size), tokenizer.transparent)
+        llm = _start(vllm_config)
+    except EngineError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise EngineError(
+            f"vLLM cannot start with model {config.model}, dtype {config.dtype}: {reason[0]}", fatal=True
+        ) from error
+    try:
+        info = _describe(config, llm.vllm_config, vllm.__version__)
+        _check_capacity(info)
+    except BaseException:
+        _shut_down(llm)
+        raise
+    return Launched(llm, info, tokenizer, vocabulary)
+
+
+def _vllm_config(arguments: dict[str, Any]) -> Any:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    from decoder_worker.engine.vllm_scheduler import HandoverAsyncScheduler, HandoverScheduler
+
+    vllm_config = AsyncEngineArgs(**arguments).create_engine_config()
+    scheduler = vllm_config.scheduler_config
+    scheduler.scheduler_cls = HandoverAsyncScheduler if scheduler.async_scheduling else HandoverScheduler
+    return vllm_config
+
+
+def _start(vllm_config: Any) -> Any:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    # Ctrl-C in a terminal goes to every process of the group. When the engine stops is for us to say, so its
+    # processes inherit a mask that keeps SIGINT from them.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return AsyncLLM.from_vllm_config(vllm_config, disable_log_stats=True)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _shut_down(llm: Any) -> None:
+    # An engine core has given back what outlives it after about three seconds and then tidies up memory that
+    # its end frees anyway. So it is killed, and vLLM need not warn about that.
+    logger = logging.getLogger("vllm.v1.utils")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        llm.shutdown(timeout=_TIDY_UP)
+    finally:
+        logger.setLevel(level)
+    multiprocessing.active_children()  # reaps what has ended
+
+
+def _describe(config: VllmConfig, vllm_config: Any, version: str) -> EngineInfo:
+    model, cache = vllm_config.model_config, vllm_config.cache_config
+    return EngineInfo(
+        model=config.served_name or config.model,
+        fingerprint=_fingerprint(config, model.revision),
+        version=f"vllm {version}",
+        boundary_rule=config.boundary_rule,
+        hidden_size=model.get_hidden_size(),
+        max_context=model.max_model_len,
+        slots=vllm_config.scheduler_config.max_num_seqs,
+        block_size=cache.block_size,
+        # vLLM keeps one block for itself
+        kv_blocks=cache.num_gpu_blocks - 1,
+        default_sampling=_default_sampling(model),
+    )
+
+
+def _check_capacity(info: EngineInfo) -> None:
+    capacity = info.kv_blocks * info.block_size
+    if capacity < info.max_context:
+        raise EngineError(
+            f"{info.kv_blocks} KV blocks of {info.block_size} tokens cannot hold one trace of max_context "
+            f"{info.max_context}: at most {capacity} is allowed",
+            fatal=True,
+        )
+
+
+def _fingerprint(config: VllmConfig, revision: str | None) -> str:
+    if config.options.get("load_format") == "dummy":
+        return "dummy"
+    if Path(config.model).is_dir():
+        return model_fingerprint(config.model)
+    from huggingface_hub import snapshot_download
+
+    return model_fingerprint(snapshot_download(config.model, revision=revision, local_files_only=True))
+
+
+def _default_sampling(model: Any) -> SamplingSpec:
+    """The model's generation_config, as far as SamplingSpec has it."""
+    given = model.get_diff_sampling_param()
+    neutral = SamplingSpec()
+    return SamplingSpec(
+        temperature=given.get("temperature", neutral.temperature),
+        top_p=given.get("top_p", neutral.top_p),
+        top_k=given.get("top_k", neutral.top_k),
+        max_tokens=min(given.get("max_tokens", neutral.max_tokens), model.max_model_len - 1),
+    )

@@ -1,0 +1,129 @@
+"""Engines in processes of their own: asynchronous scheduling, and how engines end when others do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from decoder_worker.engine.base import EngineError
+from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
+from tests.integration.conftest import MODEL
+
+pytestmark = pytest.mark.timeout(600)  # engines start slowly beside others
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+async def script(name: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        f"tests.integration.engine.{name}",
+        cwd=REPOSITORY,
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+
+async def until(condition: Callable[[], bool], seconds: float) -> None:
+    """Waits for something that happens in other processes."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.sleep(0.1)
+
+
+async def test_asynchronous_scheduling_gives_the_same_rows_and_a_dead_engine_is_reported() -> None:
+    process = await script("async_engine")
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    result = json.loads(output.splitlines()[-1])
+    assert result["asynchronous"]
+    assert result["rows"] >= 60
+    assert result["preemptions"] >= 3
+    assert result["held"] == ["boundary", True]
+    assert result["heard"] == [["the engine has died", True]] * 3
+    assert result["seconds"] < 10
+
+
+@pytest.mark.parametrize("moment", ["loading", "running"])
+async def test_no_engine_process_outlives_its_killed_parent(moment: str) -> None:
+    process = await script("lonely_engine")
+    parent = psutil.Process(process.pid)
+    try:
+        if moment == "running":
+            assert process.stdout is not None
+            while (await process.stdout.readline()).strip() != b"up":
+                assert process.returncode is None
+        else:
+            # the engine core has started its worker, which still loads
+            await until(lambda: "VllmWorker" in " ".join(map(_title, parent.children(True))), 120)
+        family = parent.children(recursive=True)
+        assert len(family) >= 2
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+    await until(lambda: not any(member.is_running() and _alive(member) for member in family), 20)
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def test_a_cancelled_start_leaves_no_process() -> None:
+    before = set(multiprocessing.active_children())
+
+    def started() -> set[psutil.Process]:
+        new = set(multiprocessing.active_children()) - before
+        return {psutil.Process(child.pid) for child in new}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        starting = asyncio.create_task(
+            VllmEngine.start(VllmConfig(str(MODEL), slots=2, max_context=256, kv_blocks=9))
+        )
+        await until(lambda: bool(started()), 120)
+        (core,) = started()
+        began = time.monotonic()
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    assert time.monotonic() - began < 20
+    assert not _alive(core)
+    assert not started()
+
+
+async def test_what_cannot_be_served_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    before = multiprocessing.active_children()
+    with pytest.raises(EngineError, match="nowhere has no usable tokenizer"):
+        await VllmEngine.start(VllmConfig(str(tmp_path / "nowhere")))
+    with pytest.raises(EngineError, match="1048576"):
+        await VllmEngine.start(VllmConfig(str(MODEL), max_context=1 << 20))
+    with pytest.raises(EngineError, match="not supported: speculative decoding"):
+        await VllmEngine.start(
+            VllmConfig(
+                str(MODEL),
+                options={"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
+            )
+        )
+    assert multiprocessing.active_children() == before
