@@ -11,6 +11,7 @@ import grpc
 import pytest
 from redis.asyncio import Redis
 
+import gateway.dispatcher as gateway_dispatcher
 import tree_store.dispatch_queue
 from gateway.config import GatewayConfig
 from tests.integration.gateway.harness import (
@@ -202,6 +203,26 @@ async def test_what_a_dead_gateway_had_taken_comes_back(
         search = await worker.take()
 
     assert search.tree_id == tree_id
+
+
+async def test_a_tree_that_found_no_worker_goes_back_to_the_queue_and_is_found_again(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as if what was taken and not handed out were given up, and taken over, soon after
+    monkeypatch.setattr(gateway_dispatcher, "_KEEP", 0.1)
+    monkeypatch.setattr(tree_store.dispatch_queue, "UNACKED_AFTER", 0.2)
+    tree_id = await queued(gateway, model="large")
+    async with scripted_worker(gateway.channel, gateway.store, "w1", "small") as small:
+        await small.grant()
+        for _ in range(3):
+            await looked_for_work(gateway)
+        assert small.assignments.empty()
+        async with scripted_worker(gateway.channel, gateway.store, "w2", "large") as large:
+            await large.grant()
+            search = await large.take()
+
+    assert (search.tree_id, search.epoch) == (tree_id, 1)
+    await queue_shrinks_to(gateway.store, 0)
 
 
 async def test_what_a_lost_queue_held_is_put_back(gateway: Gateway, redis: Redis) -> None:

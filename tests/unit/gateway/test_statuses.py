@@ -7,6 +7,7 @@ import dataclasses
 import grpc
 import pytest
 
+from gateway.admission import queue_full
 from gateway.answering import as_status
 from gateway.endings import status_of
 from tests.unit.gateway.test_mapping import RECORD
@@ -67,6 +68,14 @@ def test_a_call_ends_as_its_tree(
     assert status is not None
     assert (status.code, status.reason) == (code, reason)
     assert status.metadata == {"tree": f"trees/{RECORD.tree_id}"}
+
+
+def test_a_full_queue_says_when_to_come_back() -> None:
+    status = queue_full(10)
+
+    assert (status.code, status.reason, status.retry_after) == (CODE.RESOURCE_EXHAUSTED, "QUEUE_FULL", 2.0)
+    assert status.metadata == {"max_queued": "10"}
+    assert "10 trees are waiting" in status.message
 
 
 def test_violations_of_a_failure_reach_the_caller() -> None:

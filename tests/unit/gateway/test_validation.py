@@ -42,7 +42,7 @@ def search_set(**fields: Any) -> Change:
 
     def change(request: pb.ReasonRequest) -> None:
         for name in fields:
-            request.search.ClearField(name)  # type: ignore[arg-type]
+            request.search.ClearField(name)
         request.search.MergeFrom(pb.Search(**fields))
 
     return change
