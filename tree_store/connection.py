@@ -14,7 +14,7 @@ from tree_store import scripts
 from tree_store.errors import translated
 
 # Seconds. A command is tried 1 + RETRIES times; between the tries the pauses grow to PAUSE_CAP, so that a
-# restarting Redis is waited for about five seconds.
+# restarting Redis is waited for three to five seconds.
 COMMAND_TIMEOUT = 5.0
 RETRIES, PAUSE_BASE, PAUSE_CAP = 8, 0.05, 1.0
 # Longest single blocking read; callers that want to wait for longer loop over it.

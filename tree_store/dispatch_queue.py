@@ -44,11 +44,7 @@ class DispatchQueue(Connection):
 
     async def ack(self, entry: str) -> None:
         """Takes an entry out of the queue for good."""
-        with translated():
-            async with self._redis.pipeline(transaction=True) as pipeline:
-                pipeline.xack(QUEUE, QUEUE_GROUP, entry)
-                pipeline.xdel(QUEUE, entry)
-                await pipeline.execute()
+        await self._run("ack", [QUEUE], [QUEUE_GROUP, entry])
 
     async def queue_length(self) -> int:
         """Entries not acknowledged yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -82,7 +83,14 @@ def refusal(reply: str) -> StoreError:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raises what redis-py raises as errors of this module."""
+    """Around calls of redis-py in a task: raises its errors as ours, and a cancellation that it has lost.
+
+    redis-py sends with asyncio.wait_for, which before Python 3.12 returns instead of being cancelled when
+    both come at once: the task would go on as if nobody had asked it to end.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    asked_before = task.cancelling()
     try:
         yield
     except redis_errors.OutOfMemoryError as error:
@@ -91,3 +99,6 @@ def translated() -> Iterator[None]:
         raise StoreUnavailableError(str(error)) from error
     except redis_errors.ResponseError as error:
         raise refusal(str(error)) from error
+    finally:
+        if task.cancelling() > asked_before:
+            raise asyncio.CancelledError

@@ -179,7 +179,7 @@ class TreeWrites(TreeReads, DispatchQueue):
         """The cancellation of every node that still counts."""
         states = [state for state in NodeState if state in COUNTING]
         with translated():
-            async with self._redis.pipeline(transaction=True) as pipeline:
+            async with self._redis.pipeline(transaction=False) as pipeline:
                 for state in states:
                     pipeline.zrange(keys.state(state), 0, -1)
                 found = await pipeline.execute()

@@ -25,7 +25,7 @@ end
 local function end_queued(batch)
   local refused = check_nodes(batch.nodes) or check_accounting()
   if refused then return refused end
-  write_nodes(batch.nodes)
+  write_nodes(batch.nodes, #ARGV + 1) -- nothing is appended
   write_counters()
   end_tree(batch.ending)
   return 1

@@ -68,6 +68,9 @@ local function check_nodes(changes)
     local refused = walk(change)
     if refused then return refused end
     if not change.before then
+      if change.node <= known then
+        return refuse('NODE_REFUSED', change.node, 'none', 'the next new node is ' .. known + 1)
+      end
       if change.parent and not (change.parent >= 1 and change.parent < change.node) then
         return refuse('NODE_REFUSED', change.node, 'none', 'its parent cannot be ' .. change.parent)
       end
