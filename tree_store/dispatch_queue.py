@@ -6,7 +6,9 @@ can be assigned at once. A tree may come twice: the second assignment is refused
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any
 
 from redis.exceptions import ResponseError
 
@@ -30,17 +32,13 @@ class DispatchQueue(Connection):
 
         Waits up to `block` seconds, at most 10, for the first one; [] when there is none by then.
         """
-        wait = int(min(block, BLOCK_LIMIT) * 1000)
-        with translated():
-            try:
-                found = await self._read_group(consumer, wait, count)
-            except ResponseError as error:
-                # the queue is new, or was lost or deleted
-                if not str(error).startswith(("NOGROUP", "UNBLOCKED")):
-                    raise
-                await self._make_group()
-                found = await self._read_group(consumer, wait, count)
-        return [(text(entry), text(fields[b"tree"])) for entry, fields in found]
+        wait = int(min(block, BLOCK_LIMIT) * 1000) or None  # 0 would be for ever
+        client = self._blocking if wait else self._redis
+        found = await self._with_group(
+            lambda: client.xreadgroup(QUEUE_GROUP, consumer, {QUEUE: ">"}, count=count, block=wait)
+        )
+        entries = found[0][1] if found else []
+        return [(text(entry), text(fields[b"tree"])) for entry, fields in entries]
 
     async def ack(self, entry: str) -> None:
         """Takes an entry out of the queue for good."""
@@ -62,7 +60,7 @@ class DispatchQueue(Connection):
             state, standing = await self._redis.hmget(keys.meta, "state", "queue_entry")
             if state != b"queued" or text(standing) not in ("", replaces):
                 return False
-            entry = text(await self._redis.xadd(QUEUE, {"tree": tree_id}))
+        entry = text(await self._run("push", [QUEUE], [tree_id]))
         await self._run("enqueued", keys.of_tree(), [entry, text(standing)])
         return True
 
@@ -76,13 +74,11 @@ class DispatchQueue(Connection):
         return put_back
 
     async def _unacked(self) -> AsyncIterator[tuple[str, str]]:
-        await self._make_group()
         cursor = "0-0"
+        idle = int(UNACKED_AFTER * 1000)
         while True:
-            with translated():
-                answer = await self._redis.xautoclaim(
-                    QUEUE, QUEUE_GROUP, _SWEEPER, int(UNACKED_AFTER * 1000), cursor, count=100
-                )
+            claim = partial(self._redis.xautoclaim, QUEUE, QUEUE_GROUP, _SWEEPER, idle, cursor, count=100)
+            answer = await self._with_group(claim)
             for entry, fields in answer[1]:
                 yield text(entry), text(fields[b"tree"])
             cursor = text(answer[0])
@@ -103,24 +99,19 @@ class DispatchQueue(Connection):
 
     async def _forget_consumers(self, idle: float) -> None:
         """Drops consumers that hold nothing and have not read for `idle` seconds."""
+        consumers = await self._with_group(lambda: self._redis.xinfo_consumers(QUEUE, QUEUE_GROUP))
         with translated():
-            for consumer in await self._redis.xinfo_consumers(QUEUE, QUEUE_GROUP):
+            for consumer in consumers:
                 if consumer["pending"] == 0 and consumer["idle"] > idle * 1000:
                     await self._redis.xgroup_delconsumer(QUEUE, QUEUE_GROUP, consumer["name"])
 
-    async def _read_group(
-        self, consumer: str, wait: int, count: int
-    ) -> list[tuple[bytes, dict[bytes, bytes]]]:
-        client = self._blocking if wait > 0 else self._redis
-        found = await client.xreadgroup(
-            QUEUE_GROUP, consumer, {QUEUE: ">"}, count=count, block=wait if wait > 0 else None
-        )
-        return list(found[0][1]) if found else []
-
-    async def _make_group(self) -> None:
+    async def _with_group(self, command: Callable[[], Awaitable[Any]]) -> Any:
+        """Makes the queue and its group when they are new, or were lost."""
         with translated():
             try:
-                await self._redis.xgroup_create(QUEUE, QUEUE_GROUP, id="0", mkstream=True)
+                return await command()
             except ResponseError as error:
-                if not str(error).startswith("BUSYGROUP"):
+                if not str(error).startswith(("NOGROUP", "UNBLOCKED", "no such key")):
                     raise
+            await self._run("make_queue", [QUEUE], [QUEUE_GROUP])
+            return await command()

@@ -44,15 +44,13 @@ class Sweep(TreeWrites, Presence):
         """Requeues trees whose lease has run out, expires those whose deadline passed in the queue, puts back
         what the queue has lost, and trims `tb:trees`, `tb:queue` and `tb:workers`."""
         now = await self._now()
-        done: dict[str, list[str]] = {name: [] for name in ("requeued", "expired", "cancelled", "strays")}
+        done: dict[str, list[str]] = {name: [] for name in ("requeued", "expired", "cancelled")}
         queued: dict[str, str] = {}
         oldest_open = now
         async for tree_id, listed, fields in self._listed(self._open_since - _STRAY_AFTER):
             state = fields["state"]
-            if not state and listed < now - _STRAY_AFTER:
-                done["strays"].append(tree_id)
-                continue
-            if state and TreeState(state).terminal:
+            ended = TreeState(state).terminal if state else listed < now - _STRAY_AFTER
+            if ended:
                 continue
             oldest_open = min(oldest_open, listed)
             if state == TreeState.QUEUED:
@@ -63,11 +61,16 @@ class Sweep(TreeWrites, Presence):
                 queued.pop(tree_id, None)
         enqueued = await self._put_back(queued)
         self._open_since = oldest_open
-        done["strays"] += await self._old_strays()
-        await self._drop(done["strays"])
+        strays = await self._drop_strays(now - _STRAY_AFTER)
         await self._forget_workers()
         await self._forget_consumers(_FORGET_CONSUMER_AFTER)
-        return Swept(**{name: tuple(ids) for name, ids in done.items()}, enqueued=tuple(enqueued))
+        return Swept(
+            requeued=tuple(done["requeued"]),
+            expired=tuple(done["expired"]),
+            cancelled=tuple(done["cancelled"]),
+            enqueued=tuple(enqueued),
+            strays=tuple(strays),
+        )
 
     async def _overdue(self, tree_id: str, fields: Mapping[str, str], now: float) -> str:
         """Does what is due for one open tree; the scripts check again. Returns the name of it, or ""."""
@@ -111,18 +114,15 @@ class Sweep(TreeWrites, Presence):
             for (tree_id, score), values in zip(chunk, found, strict=True):
                 yield tree_id, score, dict(zip(names, map(text, values), strict=True))
 
-    async def _old_strays(self) -> list[str]:
-        """Of the oldest trees on the list, those whose keys have expired."""
-        until = await self._now() - _STRAY_AFTER
+    async def _drop_strays(self, until: float) -> list[str]:
+        """Takes ids off the list that are older than that and have no tree, looking at the oldest first."""
         with translated():
             ids = await self._redis.zrange(TREES, "-inf", until, byscore=True, offset=0, num=_TREES_PER_READ)
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for tree_id in ids:
                     pipeline.exists(TreeKeys(text(tree_id)).meta)
                 exist = await pipeline.execute()
-        return [text(tree_id) for tree_id, known in zip(ids, exist, strict=True) if not known]
-
-    async def _drop(self, strays: list[str]) -> None:
-        if strays:
-            with translated():
+            strays = [text(tree_id) for tree_id, known in zip(ids, exist, strict=True) if not known]
+            if strays:
                 await self._redis.zrem(TREES, *strays)
+        return strays

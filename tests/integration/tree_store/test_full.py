@@ -21,6 +21,7 @@ from tests.integration.tree_store.helpers import (
     spawn,
 )
 from tree_store.errors import StoreFullError
+from tree_store.leases import Swept
 from tree_store.model import Batch, NodeChange, TreeState
 from tree_store.store import TreeStore
 
@@ -75,3 +76,13 @@ async def test_what_was_accepted_can_end(store: TreeStore, client: Client) -> No
     for tree_id in (finishing, cancelled, failed):
         assert (await store.tree(tree_id)).state.terminal
         assert_accounted(client, tree_id)
+
+
+@pytest.mark.usefixtures("fill")
+async def test_the_sweep_goes_on(store: TreeStore, client: Client) -> None:
+    overdue, lost = await queued(store, seconds=-1), (await running(store, lease=-1))[0]
+
+    _fill(client)
+
+    assert await store.sweep() == Swept(requeued=(lost,), expired=(overdue,))
+    assert (await store.tree(lost)).state is TreeState.QUEUED
