@@ -14,6 +14,7 @@ from typing import Any
 from decoder_worker.engine.base import EngineError, EngineInfo, SamplingSpec
 from decoder_worker.engine.boundaries import Vocabulary
 from decoder_worker.engine.fingerprint import model_fingerprint
+from decoder_worker.engine.parent_watch import starting_engine
 from decoder_worker.engine.tokenizer import HuggingFaceTokenizer
 from decoder_worker.engine.vllm_config import (
     VllmConfig,
@@ -27,6 +28,7 @@ from thoughtbeam.runtime.log import EventLogger
 log = EventLogger(__name__)
 
 _TIDY_UP = 4.0  # seconds that an engine core has for it
+_REASON_LENGTH = 500  # characters of vLLM's own message in ours
 _ABANDON_POLL = 0.1  # seconds between two looks for processes of an abandoned start
 
 
@@ -95,9 +97,9 @@ def _build(config: VllmConfig) -> Launched:
     except EngineError:
         raise
     except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
+        reason = " ".join(str(error).split())[:_REASON_LENGTH] or type(error).__name__
         raise EngineError(
-            f"vLLM cannot start with model {config.model}, dtype {config.dtype}: {reason[0]}", fatal=True
+            f"vLLM cannot start with model {config.model}, dtype {config.dtype}: {reason}", fatal=True
         ) from error
     try:
         info = _describe(config, llm.vllm_config, vllm.__version__)
@@ -126,7 +128,8 @@ def _start(vllm_config: Any) -> Any:
     # processes inherit a mask that keeps SIGINT from them.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return AsyncLLM.from_vllm_config(vllm_config, disable_log_stats=True)
+        with starting_engine():
+            return AsyncLLM.from_vllm_config(vllm_config, disable_log_stats=True)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 

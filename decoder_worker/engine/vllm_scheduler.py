@@ -6,19 +6,15 @@ vLLM runs this in its engine-core process. The front end only names the classes.
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
 from collections import deque
 from collections.abc import Mapping
-from multiprocessing import current_process, parent_process
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
 
+from decoder_worker.engine.parent_watch import die_with_starter
 from decoder_worker.engine.vllm_hooks import ROWS, Rows
 from decoder_worker.engine.vllm_tap import HANDOVER
 
@@ -26,7 +22,6 @@ from decoder_worker.engine.vllm_tap import HANDOVER
 CONTROL = "thoughtbeam_control"
 
 _PREEMPTIONS_KEPT = 10_000
-_PARENT_POLL_SECONDS = 0.5
 _QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")  # 0.25 has the second, 0.32 the third
 
 
@@ -113,26 +108,6 @@ def _control(core: Any, method: str, argument: Any) -> Any:
 setattr(EngineCore, CONTROL, _control)
 
 
-def _die_with_parent() -> None:
-    """Kills this process when its parent has died, however it died; does nothing outside a spawned process.
-
-    The front end of a decoder worker that was killed with SIGKILL cannot stop its engine. PR_SET_PDEATHSIG
-    would not do: it watches the parent's thread, and engines are started from a thread that ends.
-    """
-    # a spawned process imports this module while it is still being set up, before it knows its parent
-    if parent_process() is None and not getattr(current_process(), "_inheriting", False):
-        return
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_PARENT_POLL_SECONDS)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=watch, name="thoughtbeam-parent-watch", daemon=True).start()
-
-
-# Every process that vLLM starts imports this module first of all, since the configuration that it is
-# started with names a class of it; so nothing of an engine that is still loading outlives its parent
-# either.
-_die_with_parent()
+# Every process that vLLM starts imports this module while it unpickles the configuration that it is started
+# with, since that names a class of it: long before it has loaded a model.
+die_with_starter()

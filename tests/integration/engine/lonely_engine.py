@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from decoder_worker.engine.parent_watch import die_with_starter
 from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
-from tests.integration.conftest import MODEL
 
 
 async def main() -> None:
+    from tests.integration.conftest import MODEL
+
     await VllmEngine.start(VllmConfig(str(MODEL), slots=2, max_context=256, kv_blocks=9))
     print("up", flush=True)
     await asyncio.sleep(3600)
@@ -16,3 +18,5 @@ async def main() -> None:
 
 if __name__ == "__main__":
     asyncio.run(main())
+elif __name__ == "__mp_main__":
+    die_with_starter()  # as decoder_worker/__main__.py has it

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import multiprocessing
-import os
-import signal
 import sys
 import time
 import warnings
@@ -66,30 +65,24 @@ async def test_no_engine_process_outlives_its_killed_parent(moment: str) -> None
             while (await process.stdout.readline()).strip() != b"up":
                 assert process.returncode is None
         else:
-            # the engine core has started its worker, which still loads
-            await until(lambda: "VllmWorker" in " ".join(map(_title, parent.children(True))), 120)
+            # the engine core is there and still imports vLLM; the other is multiprocessing's resource tracker
+            await until(lambda: len(parent.children()) >= 2, 120)
         family = parent.children(recursive=True)
         assert len(family) >= 2
     finally:
-        os.kill(process.pid, signal.SIGKILL)
-        await process.wait()
-    await until(lambda: not any(member.is_running() and _alive(member) for member in family), 20)
-
-
-def _title(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return ""
+        parent.kill()
+    await until(lambda: not any(map(_alive, family)), 5)
 
 
 def _alive(process: psutil.Process) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
+# vLLM leaves a ZeroMQ context behind when it is stopped amid its start
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_cancelled_start_leaves_no_process() -> None:
     before = set(multiprocessing.active_children())
 
@@ -108,6 +101,7 @@ async def test_a_cancelled_start_leaves_no_process() -> None:
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
+    gc.collect()
     assert time.monotonic() - began < 20
     assert not _alive(core)
     assert not started()
