@@ -204,8 +204,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class NewTree:
-    """A tree to create. search: the Search message as JSON; digest: of the whole request, to tell a retry from
-    a reused id; question: for people, cut by the caller. Times are seconds since the epoch."""
+    """A tree to create. search: the Search message as JSON; digest: of that search, to tell a retry from a
+    reused id; question: for people, cut by the caller. Times are seconds since the epoch."""
 
     tree_id: str
     search: str
@@ -221,8 +221,8 @@ class NewTree:
 class Batch:
     """Everything that one write of a running tree changes; applied whole or not at all.
 
-    fields: meta hash fields to set (for example `generated`). policy_state: the policy's state as JSON, when it
-    has changed. progress: append a `progress` event with the counters.
+    fields: meta hash fields to set (for example `generated`). policy_state: the policy's state as JSON, when
+    it has changed. progress: append a `progress` event with the counters.
     """
 
     nodes: tuple[NodeChange, ...] = ()
