@@ -14,6 +14,7 @@ from typing import Any
 
 from decoder_worker.engine.base import EngineError, EngineInfo, SamplingSpec, StepBatch
 from decoder_worker.engine.boundaries import BOUNDARY, last_code
+from decoder_worker.engine.checks import check_request
 from decoder_worker.engine.tokenizer import HuggingFaceTokenizer
 from decoder_worker.engine.vllm_config import VllmConfig
 from decoder_worker.engine.vllm_launch import Launched, launch
@@ -82,7 +83,7 @@ class VllmEngine:
         trace.
         """
         self._check_alive()
-        self._check_request(trace_id, token_ids, sampling)
+        check_request(self.info, self._running, trace_id, token_ids, sampling)
         self._adds += 1
         trace = RunningTrace(
             trace_id=trace_id,
@@ -166,18 +167,6 @@ class VllmEngine:
         ]
 
     # ---- inside
-
-    def _check_request(self, trace_id: str, token_ids: Sequence[int], sampling: SamplingSpec) -> None:
-        if trace_id in self._running:
-            raise EngineError(f"trace {trace_id} is running already")
-        limit = self.info.max_context - 1
-        if not 1 <= len(token_ids) <= limit:
-            raise EngineError(
-                f"trace {trace_id} has {len(token_ids)} tokens, must have 1 to {limit} "
-                f"to be decoded in a context of {self.info.max_context}"
-            )
-        if sampling.max_tokens < 1:
-            raise EngineError(f"max_tokens is {sampling.max_tokens}, must be at least 1")
 
     async def _add_request(self, request: str, token_ids: Sequence[int], sampling: SamplingSpec) -> str:
         """Returns vLLM's own id of the request."""

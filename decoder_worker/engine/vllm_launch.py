@@ -13,6 +13,7 @@ from typing import Any
 
 from decoder_worker.engine.base import EngineError, EngineInfo, SamplingSpec
 from decoder_worker.engine.boundaries import Vocabulary
+from decoder_worker.engine.checks import check_capacity
 from decoder_worker.engine.fingerprint import model_fingerprint
 from decoder_worker.engine.parent_watch import starting_engine
 from decoder_worker.engine.tokenizer import HuggingFaceTokenizer
@@ -103,7 +104,7 @@ def _build(config: VllmConfig) -> Launched:
         ) from error
     try:
         info = _describe(config, llm.vllm_config, vllm.__version__)
-        _check_capacity(info)
+        check_capacity(info)
     except BaseException:
         _shut_down(llm)
         raise
@@ -162,16 +163,6 @@ def _describe(config: VllmConfig, vllm_config: Any, version: str) -> EngineInfo:
         kv_blocks=cache.num_gpu_blocks - 1,
         default_sampling=_default_sampling(model),
     )
-
-
-def _check_capacity(info: EngineInfo) -> None:
-    capacity = info.kv_blocks * info.block_size
-    if capacity < info.max_context:
-        raise EngineError(
-            f"{info.kv_blocks} KV blocks of {info.block_size} tokens cannot hold one trace of max_context "
-            f"{info.max_context}: at most {capacity} is allowed",
-            fatal=True,
-        )
 
 
 def _fingerprint(config: VllmConfig, revision: str | None) -> str:
