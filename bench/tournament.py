@@ -98,7 +98,7 @@ class Measured:
         record = RoundRecord(
             number, 200 * number, len(self._view), len(self._view), 0, 0.5, tuple(pruned), tuple(parents)
         )
-        return Batch(nodes=gone + born, round=record, policy_state='{"thoughts": 0, "by_trace": []}')
+        return Batch(nodes=gone + born, rounds=(record,), policy_state='{"thoughts": 0, "by_trace": []}')
 
 
 async def measure(store: TreeStore, size: int, k: int, times: int) -> dict[str, list[float]]:

@@ -95,8 +95,8 @@ def encode_batch(
         "nodes": [_encode_change(change) for change in batch.nodes],
         "fields": _flat(batch.fields, TREE_OWNED),
     }
-    if batch.round is not None:
-        body["round"] = _encode_round(batch.round)
+    if batch.rounds:
+        body["rounds"] = [_encode_round(record) for record in batch.rounds]
     if batch.progress:
         body["progress"] = True
     if end is not None:

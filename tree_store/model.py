@@ -222,13 +222,14 @@ class Batch:
     """Everything that one write of a running tree changes; applied whole or not at all.
 
     fields: meta hash fields to set (for example `generated`). policy_state: the policy's state as JSON, when
-    it has changed. progress: append a `progress` event with the counters.
+    it has changed. rounds: in the order in which they were held. progress: append a `progress` event with the
+    counters.
     """
 
     nodes: tuple[NodeChange, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
     policy_state: str | None = None
-    round: RoundRecord | None = None
+    rounds: tuple[RoundRecord, ...] = ()
     progress: bool = False
 
 

@@ -109,7 +109,7 @@ class Search:
                     ),
                     NodeChange(3, None, LIVE, parent=2, branch_position=3, mean_score=0.75),
                 ),
-                round=RoundRecord(1, 2, 2, 2, 0, 0.5, (1,), (2,)),
+                rounds=(RoundRecord(1, 2, 2, 2, 0, 0.5, (1,), (2,)),),
                 fields={"generated": "6", "recomputed": "1"},
                 progress=True,
             )

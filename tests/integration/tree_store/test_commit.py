@@ -91,7 +91,7 @@ async def test_a_person_can_read_the_keys(store: TreeStore, client: Client) -> N
                 created(2, PENDING),
                 created(3, PENDING, parent=2, branch_position=40, reason="exchange"),
             ),
-            round=record,
+            rounds=(record,),
             progress=True,
         ),
     )
@@ -138,6 +138,20 @@ async def test_a_person_can_read_the_keys(store: TreeStore, client: Client) -> N
     ]
     assert entries[6]["type"] == "progress"
     assert (entries[6]["nodes"], entries[6]["rounds"], entries[6]["generated"]) == ("3", "1", "0")
+    assert_accounted(client, tree_id)
+
+
+async def test_all_rounds_of_a_batch_are_kept_in_order(store: TreeStore, client: Client) -> None:
+    tree_id, epoch = await running(store)
+    rounds = tuple(RoundRecord(n, 100 * n, 2, 2, 0, 0.5, (), ()) for n in (1, 2, 3))
+
+    await store.commit(tree_id, epoch, 1, Batch(rounds=rounds[:2]))
+    await store.commit(tree_id, epoch, 2, Batch(rounds=rounds[2:]))
+
+    stored = [fields["thoughts"] for _, fields in client.xrange(TreeKeys(tree_id).rounds)]
+    told = [e.fields["thoughts"] for e in await store.events(tree_id) if e.kind == "round"]
+    assert stored == told == ["100", "200", "300"]
+    assert (await store.tree(tree_id)).counts["rounds"] == 3
     assert_accounted(client, tree_id)
 
 
@@ -270,7 +284,7 @@ async def test_a_tournament_over_4096_traces_is_one_call(store: TreeStore, clien
                 for i, parent in enumerate(parents, start=1)
             ),
         ),
-        round=RoundRecord(1, 200, capacity, capacity, 0, 0.5, tuple(lowest), tuple(parents)),
+        rounds=(RoundRecord(1, 200, capacity, capacity, 0, 0.5, tuple(lowest), tuple(parents)),),
         policy_state="{}",
     )
 

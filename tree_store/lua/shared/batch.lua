@@ -18,11 +18,13 @@ local function fence()
   if seq ~= last + 1 then return refuse('SEQUENCE_GAP', 'seq', ARGV[2], 'follows', last) end
 end
 
-local function write_round(round, expires)
-  redis.call('XADD', KEYS[4], '*', unpack(round))
+local function write_rounds(rounds, expires)
+  for _, round in ipairs(rounds) do
+    redis.call('XADD', KEYS[4], '*', unpack(round))
+    emit('type', 'round', unpack(round))
+  end
   redis.call('PEXPIREAT', KEYS[4], expires)
-  emit('type', 'round', unpack(round))
-  count('rounds', 1)
+  count('rounds', #rounds)
 end
 
 local function emit_progress()
@@ -39,7 +41,7 @@ end
 local function write_batch(batch)
   local expires = string.format('%.0f', milliseconds(meta('expires')))
   write_nodes(batch.nodes, FIRST_APPEND)
-  if batch.round then write_round(batch.round, expires) end
+  if batch.rounds then write_rounds(batch.rounds, expires) end
   if ARGV[4] ~= '' then redis.call('SET', KEYS[3], ARGV[4], 'PXAT', expires) end
   write_counters()
   redis.call('HSET', KEYS[1], 'seq', ARGV[2], unpack(batch.fields))
