@@ -26,7 +26,6 @@ ANSWER_MODES = {
 
 def prepare(
     tree_id: str,
-    epoch: int,
     search: pb.Search,
     *,
     deadline: float,
@@ -37,15 +36,19 @@ def prepare(
     has_scorer: bool,
 ) -> tuple[SearchSpec, Policy[object]]:
     """Checks a search and makes its policy. profile: taken when the search names none."""
-    prompt = tokenizer.encode_chat(_messages(search))
+    prompt_field = "search.question" if search.question else "search.conversation.messages"
+    try:
+        prompt = tokenizer.encode_chat(_messages(search))
+    except Exception as error:  # a chat template is a program of the model's makers; it raises what it likes
+        raise invalid(
+            Violation(prompt_field, f"the model's chat template refuses it: {error}"), reason="CHAT_REFUSED"
+        ) from error
     room = engine.max_context - len(prompt)
     limit = search.budgets.trace_tokens or room
     if limit > room or room < 1:
         raise invalid(
             Violation(
-                "search.budgets.trace_tokens"
-                if search.budgets.trace_tokens and room > 0
-                else "search.prompt",
+                "search.budgets.trace_tokens" if search.budgets.trace_tokens and room > 0 else prompt_field,
                 f"the prompt has {len(prompt)} tokens and the context {engine.max_context}: "
                 f"{max(0, room)} are left for a trace"
                 + (
@@ -72,7 +75,6 @@ def prepare(
         )
     spec = SearchSpec(
         tree_id=tree_id,
-        epoch=epoch,
         prompt=tuple(prompt),
         sampling=_sampling(search.sampling, engine.default_sampling),
         trace_limit=limit,

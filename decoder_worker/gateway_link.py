@@ -33,10 +33,10 @@ class GatewayLink:
         target: str,
         worker: Worker,
         scorer_kind: str,
-        on_connected: Callable[[], Awaitable[None]],
+        on_state: Callable[[bool], Awaitable[None]],
     ) -> None:
-        """on_connected: awaited whenever a stream has been opened."""
-        self._on_connected = on_connected
+        """on_state: awaited with true whenever a stream has been opened, with false when it has ended."""
+        self._on_state = on_state
         self._target = target
         self._worker = worker
         self._scorer_kind = scorer_kind
@@ -62,20 +62,23 @@ class GatewayLink:
         """One stream from Hello to its end."""
         await stream.write(work_pb2.WorkRequest(hello=self._hello()))
         self._credit_out = False
-        granting = asyncio.create_task(self._grant(stream), name="credit")
         try:
-            async for message in stream:
-                self._receive(message)
+            async with asyncio.TaskGroup() as group:
+                granting = group.create_task(self._grant(stream), name="credit")
+                async for message in stream:
+                    self._receive(message)
+                granting.cancel()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
         finally:
-            granting.cancel()
-            await asyncio.gather(granting, return_exceptions=True)
             stream.cancel()
+            await self._on_state(False)
 
     async def _grant(self, stream: Any) -> None:
         """One credit at a time: the next when its tree has started and there is room for another."""
         await stream.wait_for_connection()
         self._wait = RECONNECT_SECONDS[0]
-        await self._on_connected()
+        await self._on_state(True)
         log.info("gateway_connected", gateway=self._target)
         while True:
             self._capacity.clear()

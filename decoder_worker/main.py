@@ -8,11 +8,16 @@ import os
 import socket
 import sys
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from thoughtbeam.runtime.log import EventLogger, setup_logging
 from thoughtbeam.runtime.rpc import start_server, stop_on_signals
+
+if TYPE_CHECKING:
+    from decoder_worker.scoring.client import ScoringClient
+
+SCORER_POLL_SECONDS = 2.0
 
 log = EventLogger("decoder_worker.main")
 
@@ -88,12 +93,27 @@ async def serve(args: argparse.Namespace) -> None:
                 hidden_size=engine.info.hidden_size,
             )
             cleanup.push_async_callback(scoring.close)
-            kind = (await scoring.info()).kind
+            kind = await _scorer_kind(scoring, stop)
         name = f"decoder@{socket.gethostname()}:{os.getpid()}"
         config = WorkerConfig(name, args.profile, args.max_capacity, args.lease_seconds)
         worker = Worker(config, engine, store, scoring, equivalence)
-        link = GatewayLink(args.gateway, worker, kind, on_connected=partial(health.set_serving, True))
+        link = GatewayLink(args.gateway, worker, kind, on_state=health.set_serving)
         await worker.run(stop, link.run)
+
+
+async def _scorer_kind(scoring: ScoringClient, stop: asyncio.Event) -> str:
+    """Waits for the prm worker as long as it takes; "" when asked to stop meanwhile.
+
+    Raises ScorerMismatchError when its scorer does not fit the engine.
+    """
+    from decoder_worker.scoring.client import ScorerUnreachableError
+
+    while not stop.is_set():
+        try:
+            return (await scoring.info(timeout=SCORER_POLL_SECONDS)).kind
+        except ScorerUnreachableError as error:
+            log.warning("waiting_for_scorer", error=error)
+    return ""
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 
+from decoder_worker.patience import until_available
 from decoder_worker.search import Search
 from decoder_worker.tree_log import TreeLog
 from decoder_worker.tree_view import Trace, TreeView
@@ -19,13 +20,13 @@ PAGE = 500
 
 async def resume(search: Search, log: TreeLog, store: TreeStore, record: TreeRecord) -> bool:
     """Loads what an earlier epoch wrote into the search and starts it. False: nothing was written yet."""
-    nodes = await _nodes(store, record.tree_id)
-    state = await store.policy_state(record.tree_id)
-    if not nodes or state is None:
+    nodes, contents, state = await until_available(
+        lambda: _load(store, record.tree_id), tree_id=record.tree_id
+    )
+    if not nodes:
         return False
     view = TreeView()
-    for node in nodes:
-        content = await store.content(record.tree_id, node.node)
+    for node, content in zip(nodes, contents, strict=True):
         trace = _trace(view, node, content)
         view.restore(trace)
         log.restore(trace, node.state)
@@ -35,18 +36,22 @@ async def resume(search: Search, log: TreeLog, store: TreeStore, record: TreeRec
     view.generated = record.usage["generated"]
     search.resume(
         view,
-        search.policy.load(state),
+        search.policy.initial(search.spec.seed) if state is None else search.policy.load(state),
         recomputed=record.usage["recomputed"],
+        degraded=record.degraded,
         rounds=record.counts["rounds"],
     )
     return True
 
 
-async def _nodes(store: TreeStore, tree_id: str) -> list[NodeRecord]:
+async def _load(store: TreeStore, tree_id: str) -> tuple[list[NodeRecord], list[NodeContent], str | None]:
+    """All nodes with what they added, and the policy's state."""
     nodes: list[NodeRecord] = []
+    contents: list[NodeContent] = []
     while page := await store.nodes(tree_id, first=len(nodes) + 1, count=PAGE):
         nodes += page
-    return nodes
+        contents += await store.contents(tree_id, [node.node for node in page])
+    return nodes, contents, await store.policy_state(tree_id)
 
 
 def _trace(view: TreeView, node: NodeRecord, content: NodeContent) -> Trace:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from decoder_worker.policies.base import Pressure
+from decoder_worker.policies.ranking import ranked
 from decoder_worker.tree_view import TreeView
 from tree_store.model import NodeState
 
@@ -65,7 +66,10 @@ class SchedulerView:
         """The tree to tell, and what of; None while there is no pressure or the last relief still settles."""
         if self.step < self._settled_at:
             return None
-        squeezed = [tree for tree in trees if self.kv_use > tree.high_water]
+        # a tree's last live trace stays: one that has no other can give nothing
+        squeezed = [
+            tree for tree in trees if self.kv_use > tree.high_water and tree.view.count(NodeState.LIVE) > 1
+        ]
         if not squeezed:
             return None
         shares = {tree.tree_id: kv_share(tree.view, tree.prompt_tokens, self.block_size) for tree in squeezed}
@@ -82,11 +86,7 @@ class SchedulerView:
         )
         ranks: dict[tuple[str, int], int] = {}
         for tree in by_share:
-            live = tree.view.in_state(NodeState.LIVE)
-            scores = [t.mean_score for t in live if t.mean_score is not None]
-            middle = sum(scores) / len(scores) if scores else 0.0
-            live.sort(key=lambda t: (-(middle if t.mean_score is None else t.mean_score), t.number))
-            for trace in live:
+            for trace in ranked(tree.view.in_state(NodeState.LIVE)):
                 ranks[tree.tree_id, trace.number] = len(ranks)
         return ranks
 

@@ -33,7 +33,10 @@ from decoder_worker.policies.base import (
 from decoder_worker.scoring.client import BoundaryRow, ScoredRow
 from decoder_worker.tree_log import TreeLog
 from decoder_worker.tree_view import Trace, TreeView
+from thoughtbeam.runtime.log import EventLogger
 from tree_store.model import NodeState, RoundRecord, Thought
+
+log = EventLogger("decoder_worker.search")
 
 # Tokens before a piece of text that decide how it begins (a space, the rest of a character).
 TEXT_CONTEXT = 8
@@ -48,7 +51,6 @@ class SearchSpec:
     """
 
     tree_id: str
-    epoch: int
     prompt: tuple[int, ...]
     sampling: SamplingSpec
     trace_limit: int
@@ -90,6 +92,7 @@ class Search:
         self.ended = asyncio.Event()
         self.ended_by = ""
         self.degraded = False
+        self.abandoned = False
         self.recomputed = 0
         self.rounds = 0
         self.error: BaseException | None = None
@@ -130,13 +133,14 @@ class Search:
     def start(self) -> None:
         """Begins a new search."""
         self._log.fields(prompt=self.prompt_tokens)
+        self._note_policy_state()
         self._observe(Started())
         self._check_idle()
 
-    def resume(self, view: TreeView, state: Any, *, recomputed: int, rounds: int) -> None:
+    def resume(self, view: TreeView, state: Any, *, recomputed: int, rounds: int, degraded: bool) -> None:
         """Goes on from a checkpoint: pending traces queue again, ghosts stay ghosts, the rest is kept."""
         self.view, self._state = view, state
-        self.recomputed, self.rounds = recomputed, rounds
+        self.recomputed, self.rounds, self.degraded = recomputed, rounds, degraded
         for trace in view.traces.values():
             self._checkpointed[trace.number] = trace.own_tokens
         for trace in view.in_state(NodeState.PENDING):
@@ -166,8 +170,6 @@ class Search:
             if output.finish is not None:
                 self._finish_trace(trace, output.finish)
                 finished.append(number)
-        if rows or finished:
-            self._log.fields(generated=self.view.generated, recomputed=self.recomputed)
         if rows:
             self._send(rows)
         if finished:
@@ -181,12 +183,16 @@ class Search:
         news: list[tuple[int, float]] = []
         for item in scored:
             trace = self.view[item.row.node]
+            if trace.number not in self._awaiting_scores:
+                continue
             if item.score is not None:
                 self.view.set_score(trace, item.row.thought, item.score)
                 news.append((trace.number, item.score))
-            elif item.error == "SCORER_LOST":
-                self.degraded = True
-            if not (self.ended.is_set() and trace.state is not NodeState.FINISHED):
+            elif (
+                item.error != "NONFINITE_ROW"
+            ):  # that one is the model's doing, and no other score is missing
+                self.degrade(item.error)
+            if self.abandoned or not self.ended.is_set() or trace.state is NodeState.FINISHED:
                 self._log.thought(trace, trace.thoughts[item.row.thought])
             self._awaiting_scores[trace.number] -= 1
         self._settle_scores()
@@ -199,6 +205,13 @@ class Search:
         self._observe(pressure)
         self._check_idle()
 
+    def degrade(self, why: str) -> None:
+        """Scores are missing: the vote will be an unscored one."""
+        if not self.degraded:
+            log.warning("search_degraded", tree_id=self.tree_id, why=why)
+            self._log.fields(degraded="1")
+        self.degraded = True
+
     def stop(self, ended_by: str = "") -> None:
         """Ends the search: what still counts is cancelled. ended_by: the budget that ran out, if one did."""
         if self.ended.is_set():
@@ -210,18 +223,28 @@ class Search:
         self._settle_scores()
 
     def abandon(self) -> None:
-        """Lets go of the engine without ending the tree: it is handed back or has another owner."""
+        """Lets go of the engine without ending the tree: handed back, somebody else's by now, or broken."""
         if self.ended.is_set():
             return
+        self.abandoned = True
         for trace in self.view.in_state(NodeState.PENDING, NodeState.LIVE):
-            self._save(trace)
             self._host.withdraw(self, trace, running=trace.state is NodeState.LIVE)
         self.ended.set()
+        self._settle_scores()
+
+    def checkpoint(self) -> None:
+        """Notes what an abandoned search has beyond its traces' last boundaries."""
+        for trace in self.view.in_state(NodeState.LIVE):
+            self._save(trace)
+        for number, count in self._awaiting_scores.items():
+            for thought in self.view[number].thoughts[-count:]:
+                self._log.thought(self.view[number], thought)
+        self._awaiting_scores = {}
 
     def fail(self, error: BaseException) -> None:
-        """Ends the search because it cannot go on."""
+        """Lets go of a search that cannot go on."""
         self.error = self.error or error
-        self.stop()
+        self.abandon()
 
     # ---- the policy decides
 
@@ -230,8 +253,8 @@ class Search:
             return
         step = self.policy.step(self._state, self.view, observation)
         if step.state is not self._state:
-            self._state = state = step.state
-            self._log.policy_state(lambda: self.policy.dump(state))
+            self._state = step.state
+            self._note_policy_state()
         before = (
             self.view.capacity_count,
             self.view.count(NodeState.LIVE),
@@ -241,6 +264,10 @@ class Search:
             self._record_round(step.actions, *before)
         for action in step.actions:
             self._act(action)
+
+    def _note_policy_state(self) -> None:
+        state = self._state
+        self._log.policy_state(lambda: self.policy.dump(state))
 
     def _act(self, action: Action) -> None:
         match action:
@@ -337,6 +364,7 @@ class Search:
         tokens = trace.tokens[start:end].tolist()
         text = detokenizer.feed(tokens) + (detokenizer.flush() if upto is None else "")
         self._log.checkpoint(trace, tokens, text)
+        self._log.fields(generated=self.view.generated, recomputed=self.recomputed)
         self._checkpointed[trace.number] = end
 
     def _count_recomputed(self, trace: Trace, cached: int | None) -> None:
@@ -353,8 +381,10 @@ class Search:
         self._host.score(self, rows)
 
     def _settle_scores(self) -> None:
-        """Settled: nothing is on its way, or after the end nothing that the vote could still use."""
+        """Settled: nothing is on its way, or after the end nothing that the vote could still use. Of an
+        abandoned search everything is: the next owner's vote may use it."""
         self._awaiting_scores = {n: count for n, count in self._awaiting_scores.items() if count}
         needed = self._awaiting_scores.keys()
-        if not any(not self.ended.is_set() or self.view[n].state is NodeState.FINISHED for n in needed):
+        everything = self.abandoned or not self.ended.is_set()
+        if not any(everything or self.view[n].state is NodeState.FINISHED for n in needed):
             self._scores_settled.set()

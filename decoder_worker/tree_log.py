@@ -12,12 +12,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from decoder_worker.patience import until_available
 from decoder_worker.tree_view import Trace
-from thoughtbeam.runtime.log import EventLogger
-from tree_store.errors import StaleEpochError, StoreUnavailableError
 from tree_store.model import (
     Batch,
-    Failure,
     NodeChange,
     NodeState,
     Outcome,
@@ -29,9 +27,6 @@ from tree_store.store import TreeStore
 
 PROGRESS_SECONDS = 0.5  # a progress event at most this often
 WRITE_PAUSE_SECONDS = 0.01  # lets a few engine steps gather into one write
-RETRY_SECONDS = 0.5
-
-log = EventLogger("decoder_worker.tree_log")
 
 
 @dataclass(slots=True)
@@ -83,6 +78,7 @@ class TreeLog:
         self.epoch = epoch
         self._store = store
         self._seq = 0
+        self._unanswered: Batch | None = None  # sent under the number `_seq`; may or may not be applied
         self._drafts: dict[int, _Draft] = {}
         self._stored: dict[int, NodeState] = {}
         self._fields: dict[str, str] = {}
@@ -143,23 +139,23 @@ class TreeLog:
                 await asyncio.sleep(WRITE_PAUSE_SECONDS)
 
     def close(self) -> None:
-        """Makes `run` return after the write under way; the rest stays for `finish` or `hand_back`."""
+        """Makes `run` return after the write under way; the rest stays for `finish`."""
         self._closing = True
         self._dirty.set()
 
-    async def finish(self, state: TreeState, outcome: Outcome | None, failure: Failure | None) -> None:
+    async def finish(self, state: TreeState, outcome: Outcome) -> None:
         """Writes the rest and ends the tree, in one step. `run` has returned."""
 
         async def end(batch: Batch) -> None:
-            await self._store.finish(self.tree_id, self.epoch, self._seq, batch, state, outcome, failure)
+            await self._store.finish(self.tree_id, self.epoch, self._seq, batch, state, outcome, None)
 
-        while len(self._rounds) > 1:  # a batch carries one round
-            await self._write(self._commit)
         await self._write(end)
 
     async def hand_back(self) -> None:
-        """Writes the rest and returns the tree to the queue. `run` has returned."""
-        while self._drafts or self._rounds or self._policy_state:
+        """Writes the rest and returns the tree to the queue. `run` has ended, wherever it was."""
+        if self._unanswered is not None:
+            await self._commit(self._unanswered)
+        if self._dirty.is_set():
             await self._write(self._commit)
         await self._store.requeue(self.tree_id, self.epoch)
 
@@ -167,21 +163,14 @@ class TreeLog:
         await self._store.commit(self.tree_id, self.epoch, self._seq, batch)
 
     async def _write(self, send: Callable[[Batch], Awaitable[None]]) -> None:
-        batch = self._take()
+        batch = self._unanswered = self._take()
         self._seq += 1
-        while True:
-            try:
-                return await send(batch)
-            except StoreUnavailableError as error:
-                # the number makes the repetition safe; meanwhile the search goes on and changes gather
-                log.warning("tree_store_unavailable", tree_id=self.tree_id, error=error)
-                await asyncio.sleep(RETRY_SECONDS)
-            except StaleEpochError:
-                log.warning("lease_lost", tree_id=self.tree_id, epoch=self.epoch)
-                raise
+        # the number makes a repetition safe; meanwhile the search goes on and changes gather
+        await until_available(lambda: send(batch), tree_id=self.tree_id)
+        self._unanswered = None
 
     def _take(self) -> Batch:
-        """Everything noted so far as one batch; with several rounds only the first, the rest stays noted."""
+        """Everything noted so far as one batch."""
         now = time.monotonic()
         progress = now - self._last_progress >= PROGRESS_SECONDS
         if progress:
@@ -190,15 +179,14 @@ class TreeLog:
             nodes=tuple(draft.change() for draft in self._drafts.values()),
             fields=self._fields,
             policy_state=self._policy_state() if self._policy_state else None,
-            round=self._rounds.pop(0) if self._rounds else None,
+            rounds=tuple(self._rounds),
             progress=progress,
         )
         for number, draft in self._drafts.items():
             if draft.path:
                 self._stored[number] = draft.path[-1]
-        self._drafts, self._fields, self._policy_state = {}, {}, None
-        if not self._rounds:
-            self._dirty.clear()
+        self._drafts, self._fields, self._rounds, self._policy_state = {}, {}, [], None
+        self._dirty.clear()
         return batch
 
     def _draft(self, trace: Trace) -> _Draft:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from decoder_worker.admission import prepare
+from decoder_worker.patience import until_available
 from decoder_worker.resume import resume
 from decoder_worker.search import Search
 from decoder_worker.tree_log import TreeLog
@@ -18,14 +19,16 @@ from decoder_worker.verdict import decide, winning_path
 from thoughtbeam.runtime.log import EventLogger
 from thoughtbeam.runtime.status import StatusError
 from thoughtbeam.v1 import reasoning_pb2 as pb
-from tree_store.errors import StaleEpochError, StoreError
+from tree_store.errors import StaleEpochError, StoreError, StoreFullError
 from tree_store.model import Failure, TreeRecord, TreeState
 
 if TYPE_CHECKING:
     from decoder_worker.worker import Worker
 
-# A vote does not wait longer than this for scores once the deadline has passed.
+# A vote does not wait longer than this for scores once the deadline has passed, nor does a worker that stops.
 LATE_SCORES_SECONDS = 1.0
+# A worker that stops does not wait longer than this to hand a tree back: then the tree's lease runs out.
+HAND_BACK_SECONDS = 5.0
 
 log = EventLogger("decoder_worker.tree_run")
 
@@ -40,23 +43,33 @@ class TreeRun:
         self._message = message
         self._worker = worker
         self._log = TreeLog(worker.store, tree_id, epoch)
+        self._begun = False
         self._cancelled = False
+        self._lost = False
 
     @property
     def started(self) -> bool:
         """Whether its first traces have been queued."""
-        return self.search is not None and self.search.started
+        return self._begun
 
     def cancel(self) -> None:
         """Ends the tree as cancelled."""
         self._cancelled = True
-        if self.search is not None:
-            self.search.stop()
+        self._obey()
 
     def lose(self) -> None:
         """The tree has another owner: lets go of it."""
-        if self.search is not None:
+        self._lost = True
+        self._obey()
+
+    def _obey(self) -> None:
+        """Applies what was asked for; a search that is still being set up hears of it when it has begun."""
+        if self.search is None or not self._begun:
+            return
+        if self._lost:
             self.search.abandon()
+        elif self._cancelled:
+            self.search.stop()
 
     async def run(self) -> None:
         """Runs the tree to its end. When cancelled (the worker stops), hands it back to the queue."""
@@ -70,47 +83,54 @@ class TreeRun:
             log.warning("tree_lost", tree_id=self.tree_id, epoch=self.epoch)
         except StatusError as error:
             await self._fail(error)
+        except StoreFullError as error:
+            await self._fail(StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", str(error)))
         except Exception as error:
             log.exception("tree_broke", tree_id=self.tree_id)
             await self._fail(StatusError(grpc.StatusCode.INTERNAL, "SEARCH_FAILED", str(error)))
         finally:
-            self.lose()
+            self._let_go()
 
     async def _search(self) -> None:
-        record = await self._worker.store.tree(self.tree_id)
+        store = self._worker.store
+        record = await until_available(lambda: store.tree(self.tree_id), tree_id=self.tree_id)
         search = self.search = self._prepare(record)
-        writer = asyncio.create_task(self._log.run(), name=f"tree log {self.tree_id}")
-        # a writer that fails ends the search: nothing of it would be kept
-        writer.add_done_callback(lambda _: search.abandon())
-        try:
-            if record.epoch == 1 or not await resume(search, self._log, self._worker.store, record):
-                search.start()
-            if self._cancelled:
-                search.stop()
-            await self._until_ended(search)
-        finally:
-            self._log.close()
-            await writer
+        if record.epoch == 1 or not await resume(search, self._log, store, record):
+            search.start()
+        self._begun = True
+        self._obey()
+        await self._write_until_ended(search)
         if search.error is not None:
             raise search.error
+        if self._lost:
+            raise StaleEpochError(f"tree {self.tree_id} is not run under epoch {self.epoch} any more")
         await self._finish(search)
+
+    async def _write_until_ended(self, search: Search) -> None:
+        """A log that cannot be written ends the search: nothing of it would be kept."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._log.run(), name=f"tree log {self.tree_id}")
+                await self._until_ended(search)
+                self._log.close()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     def _prepare(self, record: TreeRecord) -> Search:
         worker = self._worker
         spec, policy = prepare(
             self.tree_id,
-            self.epoch,
             self._message,
             deadline=record.deadline,
             engine=worker.engine.info,
             tokenizer=worker.engine.tokenizer,
-            profile=worker.config.profile,
+            profile=record.profile or worker.config.profile,
             max_capacity=worker.config.max_capacity,
             has_scorer=worker.scoring is not None,
         )
         self._log.fields(
             model=worker.engine.info.model,
-            profile=self._message.profile or worker.config.profile,
+            profile=self._message.profile or record.profile or worker.config.profile,
             parameters=json.dumps(asdict(policy.parameters)),
         )
         return Search(spec, policy, worker, self._log, worker.engine.tokenizer)
@@ -120,15 +140,20 @@ class TreeRun:
         try:
             async with asyncio.timeout(search.spec.deadline - time.time()):
                 await search.ended.wait()
-                if not self._cancelled:
+                if not (self._cancelled or search.abandoned):
                     await search.scores_settled()
         except TimeoutError:
             search.stop("deadline")
-            try:
-                async with asyncio.timeout(LATE_SCORES_SECONDS):
-                    await search.scores_settled()
-            except TimeoutError:
-                log.warning("scores_late", tree_id=self.tree_id)
+            if not await self._settled_soon(search):
+                search.degrade("SCORES_LATE")
+
+    async def _settled_soon(self, search: Search) -> bool:
+        try:
+            async with asyncio.timeout(LATE_SCORES_SECONDS):
+                await search.scores_settled()
+        except TimeoutError:
+            return False
+        return True
 
     async def _finish(self, search: Search) -> None:
         outcome = await decide(search, self._worker.equivalence, self._worker.engine.tokenizer)
@@ -136,7 +161,7 @@ class TreeRun:
             self._log.winner(trace)
         self._log.fields(generated=search.view.generated, recomputed=search.recomputed)
         state = TreeState.CANCELLED if self._cancelled else TreeState.SUCCEEDED
-        await self._log.finish(state, outcome, None)
+        await self._log.finish(state, outcome)
         log.info(
             "tree_ended",
             tree_id=self.tree_id,
@@ -148,20 +173,30 @@ class TreeRun:
         )
 
     async def _fail(self, error: StatusError) -> None:
-        if self.search is not None:
-            self.search.stop()
+        self._let_go()
         violations = tuple((v.field, v.description) for v in error.violations)
         failure = Failure(error.code.value[0], error.reason, error.message, violations)
+        store = self._worker.store
         try:
-            await self._log.finish(TreeState.FAILED, None, failure)
-        except StoreError as cause:  # the lease runs out and the next owner decides
-            log.error("failure_not_stored", tree_id=self.tree_id, error=cause)
-        log.warning("tree_failed", tree_id=self.tree_id, reason=error.reason)
+            await until_available(lambda: store.fail(self.tree_id, self.epoch, failure), tree_id=self.tree_id)
+            log.warning("tree_failed", tree_id=self.tree_id, reason=error.reason)
+        except (
+            StoreError
+        ) as cause:  # somebody else's by now, or its lease runs out and the next owner decides
+            log.error("failure_not_stored", tree_id=self.tree_id, reason=error.reason, error=cause)
+
+    def _let_go(self) -> None:
+        if self.search is not None:
+            self.search.abandon()
 
     async def _hand_back(self) -> None:
-        self.lose()
+        self._let_go()
         try:
-            await self._log.hand_back()
+            async with asyncio.timeout(HAND_BACK_SECONDS):
+                if self.search is not None:
+                    await self._settled_soon(self.search)
+                    self.search.checkpoint()
+                await self._log.hand_back()
             log.info("tree_handed_back", tree_id=self.tree_id, epoch=self.epoch)
-        except StoreError as error:  # then its lease runs out
+        except (StoreError, TimeoutError) as error:  # then its lease runs out
             log.warning("tree_not_handed_back", tree_id=self.tree_id, error=error)

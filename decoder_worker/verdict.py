@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from decoder_worker.answers import votes
 from decoder_worker.answers.equivalence import Equivalence
 from decoder_worker.answers.extraction import AnswerMode, final_text
@@ -9,14 +11,24 @@ from decoder_worker.answers.votes import Candidate, Decision
 from decoder_worker.engine.base import Tokenizer
 from decoder_worker.search import Search
 from decoder_worker.tree_view import Trace
+from thoughtbeam.runtime.log import EventLogger
 from tree_store.model import Outcome, VoteRecord
+
+# All traces of a tree together: a client's pattern may take for ever on each.
+REGEX_SECONDS = 10.0
+
+log = EventLogger("decoder_worker.verdict")
 
 
 async def decide(search: Search, equivalence: Equivalence, tokenizer: Tokenizer) -> Outcome:
     """Holds the policy's vote over the finished traces; an unscored one when scores were lost."""
     finished = search.view.finished
     if search.spec.answer_mode == AnswerMode.REGEX:
+        give_up = time.monotonic() + REGEX_SECONDS
         for trace in finished:
+            if time.monotonic() > give_up:
+                log.warning("answer_regex_too_slow", tree_id=search.tree_id)
+                break
             text = tokenizer.decode(trace.sequence())
             trace.answer = await equivalence.extract(
                 text, AnswerMode.REGEX, finish=trace.finish_reason, regex=search.spec.answer_regex

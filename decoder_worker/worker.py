@@ -93,6 +93,8 @@ class Worker:
     def begin(self, tree_id: str, epoch: int, search: pb.Search) -> None:
         """Takes an assigned tree."""
         assert self._group is not None, "the worker is running"
+        if (old := self._trees.get(tree_id)) is not None:
+            old.lose()  # its lease ran out before it noticed
         run = self._trees[tree_id] = TreeRun(tree_id, epoch, search, self)
         task = self._group.create_task(self._run_tree(run), name=f"tree {tree_id}")
         self._tree_tasks.add(task)
@@ -104,6 +106,8 @@ class Worker:
         finally:
             if self._trees.get(run.tree_id) is run:
                 del self._trees[run.tree_id]
+                if self.scoring is not None:
+                    self.scoring.forget(run.tree_id)
             self._settle_soon()
 
     def cancel(self, tree_id: str) -> None:
@@ -130,7 +134,11 @@ class Worker:
                 tasks.append(group.create_task(self.scoring.run(), name="scoring"))
             await stop.wait()
             log.info("worker_stopping", trees=len(self._trees))
-            for task in (*tasks, *self._tree_tasks):
+            for task in self._tree_tasks:
+                task.cancel()
+            if self._tree_tasks:  # while they hand back, scores still come and leases are still renewed
+                await asyncio.wait(self._tree_tasks)
+            for task in tasks:
                 task.cancel()
         await self._clear_engine()
 
@@ -181,6 +189,8 @@ class Worker:
         while True:
             match await self._commands.get():
                 case _Add(search, trace_id, tokens, sampling):
+                    if self._traces.get(trace_id, (None,))[0] is not search:
+                        continue  # it has left again meanwhile
                     try:
                         await self.engine.add(trace_id, tokens, sampling)
                     except EngineError as error:
@@ -192,6 +202,7 @@ class Worker:
 
     async def _renew_leases(self) -> None:
         while True:
+            await self._announce()
             await asyncio.sleep(self.config.lease_seconds / 3)
             for tree in list(self._trees.values()):
                 try:
@@ -202,6 +213,24 @@ class Worker:
                     tree.lose()
                 except StoreError as error:
                     log.warning("lease_not_renewed", tree_id=tree.tree_id, error=error)
+
+    async def _announce(self) -> None:
+        """Presence, for people and for the gateways."""
+        info = self.engine.info
+        fields = {
+            "model": info.model,
+            "slots": info.slots,
+            "free_slots": self._slots.free,
+            "waiting_traces": self._slots.waiting,
+            "trees": len(self._trees),
+            "kv_use": f"{self.kv_use:.4f}",
+            "engine_step": self._scheduler.step,
+        }
+        texts = {name: str(value) for name, value in fields.items()}
+        try:
+            await self.store.announce_worker(self.config.name, texts, self.config.lease_seconds)
+        except StoreError as error:
+            log.warning("worker_not_announced", error=error)
 
     # ---- Host: what searches ask for
 

@@ -125,13 +125,13 @@ class ScoringClient:
         """Closes the connection. `run` must have ended."""
         await self._channel.close()
 
-    async def info(self) -> ScorerInfo:
-        """Asks what the prm worker serves, waiting for it up to the deadline.
+    async def info(self, *, timeout: float | None = None) -> ScorerInfo:
+        """Asks what the prm worker serves, waiting for it up to `timeout` seconds, by default the deadline.
 
         Raises ScorerMismatchError when its scorer does not fit this engine, ScorerUnreachableError when
         nobody answers, and StatusError for any other answer.
         """
-        info = await ask(self._stub, self._target, self._deadline)
+        info = await ask(self._stub, self._target, timeout or self._deadline)
         different = info.differences(self._model_fingerprint, self._boundary_rule, self._hidden_size)
         if different:
             raise ScorerMismatchError(

@@ -77,10 +77,11 @@ async def working(
             worker = Worker(WorkerConfig(name, profile="tiny"), service.engine, store, scoring, equivalence)
             connected = asyncio.Event()
 
-            async def on_connected() -> None:
-                connected.set()
+            async def on_state(up: bool) -> None:
+                if up:
+                    connected.set()
 
-            link = GatewayLink(f"127.0.0.1:{service.gateway.port}", worker, "mlp", on_connected)
+            link = GatewayLink(f"127.0.0.1:{service.gateway.port}", worker, "mlp", on_state)
             running = asyncio.create_task(worker.run(stop, link.run))
             try:
                 await connected.wait()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+from redis.asyncio import Redis
+
 from decoder_worker.worker import Worker
 from tests.integration.service.conftest import SMALL_GAMBIT, Service, working
-from thoughtbeam import Result
+from thoughtbeam import ResourceExhaustedError, Result
 from thoughtbeam.results import NodeState, NodeTransition, Round, Tree, TreeState
 
 MEDIUM = (
@@ -227,3 +230,27 @@ async def test_a_search_that_was_handed_back_is_resumed_where_it_was(service: Se
         assert new[number].unique_tokens >= node.unique_tokens
         if node.state in (NodeState.FINISHED, NodeState.PRUNED):
             assert new[number].state is node.state
+
+
+async def test_a_full_store_fails_the_search_and_says_so(service: Service, worker: Worker) -> None:
+    async with Redis.from_url(service.redis_url) as redis:
+        stream = service.client.stream(
+            MEDIUM, policy="gambit", parameters=SMALL_GAMBIT, answer_mode="integer"
+        )
+        try:
+            async for item in stream:
+                if isinstance(item, NodeTransition) and item.after is NodeState.LIVE:
+                    await redis.config_set("maxmemory", 1)
+                    break
+            with pytest.raises(ResourceExhaustedError) as failed:
+                _ = [item async for item in stream]
+        finally:
+            await redis.config_set("maxmemory", "1gb")
+    assert failed.value.reason == "STORE_FULL"
+    tree = await anext(aiter(service.client.trees()))
+    assert tree.state is TreeState.FAILED
+    assert_accounts(await service.client.tree(tree.id))
+    # the next request works
+    assert (
+        await service.client.solve(EASY, policy="vanilla", answer_mode="integer")
+    ).state is TreeState.SUCCEEDED
