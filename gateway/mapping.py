@@ -93,6 +93,7 @@ def result(record: TreeRecord) -> pb.Result:
         elapsed=duration(ended - record.created),
         queued=duration((ended if record.started is None else record.started) - record.created),
         policy=record.policy,
+        degraded=record.degraded,
     )
     if record.outcome is not None:
         _add_outcome(message, record.outcome)
@@ -101,7 +102,6 @@ def result(record: TreeRecord) -> pb.Result:
 
 def _add_outcome(message: pb.Result, outcome: Outcome) -> None:
     message.ended_by = outcome.ended_by
-    message.degraded = outcome.degraded
     message.votes.extend(pb.Vote(answer=v.answer, weight=v.weight, nodes=v.nodes) for v in outcome.votes)
     if outcome.answer is not None:
         message.answer_state = pb.ANSWER_STATE_ANSWERED

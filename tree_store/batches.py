@@ -77,7 +77,7 @@ def ending(state: TreeState, outcome: Outcome | None, failure: Failure | None) -
 def encode_nodes(
     keys: TreeKeys, changes: Sequence[NodeChange], end: Ending
 ) -> tuple[list[str], list[Argument]]:
-    """Keys and arguments of the scripts that end a queued tree: nothing is appended to its nodes."""
+    """Keys and arguments of the scripts that end a tree early: nothing is appended to its nodes."""
     body = {"nodes": [_encode_change(change) for change in changes], "ending": _encode_ending(end)}
     return [*keys.of_batch(), *(keys.node(change.node) for change in changes)], [json.dumps(body)]
 

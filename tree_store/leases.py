@@ -10,7 +10,7 @@ from tree_store.errors import TreeNotFoundError, translated
 from tree_store.keys import TREES, TreeKeys
 from tree_store.model import TreeState
 from tree_store.presence import Presence
-from tree_store.writes import TreeWrites
+from tree_store.writes import LATE_VOTE, TreeWrites
 
 # Seconds.
 _STRAY_AFTER = 300.0  # a tree that is on the list for so long and was not created never will be
@@ -22,13 +22,14 @@ _TREES_PER_READ = 500
 class Swept:
     """What one sweep did, by tree id.
 
-    requeued: their lease had run out. expired: their deadline passed in the queue. cancelled: that was asked
-    for before they came back to the queue. enqueued: queued, but the queue had lost them. strays: on the list
-    of trees without being one.
+    requeued: their lease had run out. expired: their deadline passed before they ran. given_up: they had run,
+    and nobody took them again. cancelled: that was asked for before they came back to the queue. enqueued:
+    queued, but the queue had lost them. strays: on the list of trees without being one.
     """
 
     requeued: tuple[str, ...] = ()
     expired: tuple[str, ...] = ()
+    given_up: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()
     enqueued: tuple[str, ...] = ()
     strays: tuple[str, ...] = ()
@@ -41,10 +42,10 @@ class Sweep(TreeWrites, Presence):
     _open_since = 0.0
 
     async def sweep(self) -> Swept:
-        """Requeues trees whose lease has run out, expires those whose deadline passed in the queue, puts back
+        """Requeues trees whose lease has run out, ends those whose deadline passed in the queue, puts back
         what the queue has lost, and trims `tb:trees`, `tb:queue` and `tb:workers`."""
         now = await self._now()
-        done: dict[str, list[str]] = {name: [] for name in ("requeued", "expired", "cancelled")}
+        done: dict[str, list[str]] = {name: [] for name in ("requeued", "expired", "given_up", "cancelled")}
         queued: dict[str, str] = {}
         oldest_open = now
         async for tree_id, listed, fields in self._listed(self._open_since - _STRAY_AFTER):
@@ -67,6 +68,7 @@ class Sweep(TreeWrites, Presence):
         return Swept(
             requeued=tuple(done["requeued"]),
             expired=tuple(done["expired"]),
+            given_up=tuple(done["given_up"]),
             cancelled=tuple(done["cancelled"]),
             enqueued=tuple(enqueued),
             strays=tuple(strays),
@@ -78,11 +80,13 @@ class Sweep(TreeWrites, Presence):
             match fields["state"]:
                 case TreeState.RUNNING if float(fields["lease"]) <= now:
                     return "requeued" if await self.requeue_expired(tree_id) else ""
-                case TreeState.QUEUED if float(fields["deadline"]) <= now:
-                    return "expired" if await self.expire(tree_id) else ""
                 case TreeState.QUEUED if fields["cancel_requested"] == "1":
                     await self.request_cancel(tree_id)
                     return "cancelled"
+                case TreeState.QUEUED if fields["epoch"] == "0" and float(fields["deadline"]) <= now:
+                    return "expired" if await self.expire(tree_id) else ""
+                case TreeState.QUEUED if float(fields["deadline"]) + LATE_VOTE <= now:
+                    return "given_up" if await self.give_up(tree_id) else ""
         except TreeNotFoundError:
             pass  # it expired just now
         return ""
@@ -101,7 +105,7 @@ class Sweep(TreeWrites, Presence):
 
     async def _listed(self, since: float) -> AsyncIterator[tuple[str, float, dict[str, str]]]:
         """(tree id, time of listing, state and what makes it overdue) of trees listed since then."""
-        names = ("state", "lease", "deadline", "cancel_requested", "queue_entry")
+        names = ("state", "epoch", "lease", "deadline", "cancel_requested", "queue_entry")
         with translated():
             listed = await self._redis.zrange(TREES, since, "+inf", byscore=True, withscores=True)
         for first in range(0, len(listed), _TREES_PER_READ):

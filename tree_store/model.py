@@ -69,6 +69,7 @@ class TreeState(enum.StrEnum):
 
 TREE_TRANSITIONS: Mapping[TreeState, frozenset[TreeState]] = MappingProxyType(
     {
+        # failed only after it has run
         TreeState.QUEUED: frozenset(
             {TreeState.RUNNING, TreeState.FAILED, TreeState.CANCELLED, TreeState.EXPIRED}
         ),
@@ -221,9 +222,9 @@ class NewTree:
 class Batch:
     """Everything that one write of a running tree changes; applied whole or not at all.
 
-    fields: meta hash fields to set (for example `generated`). policy_state: the policy's state as JSON, when
-    it has changed. rounds: in the order in which they were held. progress: append a `progress` event with the
-    counters.
+    fields: meta hash fields to set, as strings (`generated`, `degraded`, …). policy_state: the policy's state as
+    JSON, when it has changed. rounds: in the order in which they were held. progress: append a `progress`
+    event with the counters.
     """
 
     nodes: tuple[NodeChange, ...] = ()
@@ -238,7 +239,8 @@ class TreeRecord:
     """A tree as it is stored. Times are seconds since the epoch; None: not yet.
 
     counts: nodes, roots, branches, one per node state, rounds, thoughts, evictions. usage: prompt, generated,
-    recomputed (tokens). parameters: all in force, as JSON; "" until a worker has taken it.
+    recomputed (tokens). parameters: all in force, as JSON; "" until a worker has taken it. degraded: scores
+    are missing, as its owner says while it runs and the outcome in the end.
     """
 
     tree_id: str
@@ -251,13 +253,13 @@ class TreeRecord:
     parameters: str
     question: str
     epoch: int
-    seq: int
     worker: str
     created: float
     deadline: float
     started: float | None
     ended: float | None
     cancel_requested: bool
+    degraded: bool
     counts: Mapping[str, int]
     usage: Mapping[str, int]
     outcome: Outcome | None

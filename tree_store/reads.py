@@ -26,28 +26,34 @@ class TreeReads(Connection):
     async def nodes(self, tree_id: str, first: int = 1, count: int = 200) -> list[NodeRecord]:
         """Up to `count` nodes by number, from number `first` (1 or more) on. Raises TreeNotFoundError."""
         keys = TreeKeys(tree_id)
+        numbers = range(max(first, 1), max(first, 1) + count)
         with translated():
-            known = await self._redis.hget(keys.meta, "nodes")
-            if known is None:
-                raise TreeNotFoundError(f"no tree {tree_id}")
-            numbers = range(max(first, 1), min(first + count - 1, int(known)) + 1)
             async with self._redis.pipeline(transaction=False) as pipeline:
+                pipeline.exists(keys.meta)
                 for number in numbers:
                     pipeline.hgetall(keys.node(number))
-                found = await pipeline.execute()
+                known, *found = await pipeline.execute()
+        if not known:
+            raise TreeNotFoundError(f"no tree {tree_id}")
         return [node_record(n, texts(fields)) for n, fields in zip(numbers, found, strict=True) if fields]
 
-    async def content(self, tree_id: str, node: int) -> NodeContent:
-        """What a node added itself. Raises NodeNotFoundError."""
+    async def contents(self, tree_id: str, nodes: Sequence[int]) -> list[NodeContent]:
+        """What each of these nodes added itself, in their order; one round trip. Raises NodeNotFoundError."""
         keys = TreeKeys(tree_id)
         with translated():
             async with self._redis.pipeline(transaction=False) as pipeline:
-                pipeline.exists(keys.node(node))
-                pipeline.mget(keys.tokens(node), keys.text(node), keys.thoughts(node))
-                known, (tokens, words, thoughts) = await pipeline.execute()
-        if not known:
-            raise NodeNotFoundError(f"tree {tree_id} has no node {node}")
-        return NodeContent(unpack_tokens(tokens or b""), text(words), unpack_thoughts(thoughts or b""))
+                for node in nodes:
+                    pipeline.exists(keys.node(node))
+                    pipeline.mget(keys.tokens(node), keys.text(node), keys.thoughts(node))
+                found = await pipeline.execute()
+        contents = []
+        for node, known, (tokens, words, thoughts) in zip(nodes, found[::2], found[1::2], strict=True):
+            if not known:
+                raise NodeNotFoundError(f"tree {tree_id} has no node {node}")
+            contents.append(
+                NodeContent(unpack_tokens(tokens or b""), text(words), unpack_thoughts(thoughts or b""))
+            )
+        return contents
 
     async def policy_state(self, tree_id: str) -> str | None:
         """The policy's state as it was stored last; None before the first."""

@@ -28,7 +28,14 @@ DEADLINE_EXCEEDED = 4  # google.rpc.Code
 _PASSED = Failure(
     DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "the deadline passed before a worker took the request"
 )
-# A queued tree's nodes can only change while it is assigned and handed back in between.
+_NOT_RESUMED = Failure(
+    DEADLINE_EXCEEDED,
+    "DEADLINE_EXCEEDED",
+    "the request lost its worker and the deadline passed before another one took it",
+)
+# Seconds after its deadline in which a tree that has run is still given to a worker, to hold the vote.
+LATE_VOTE = 60.0
+# The nodes of a tree that ends early change only when it gets another owner in between.
 _END_ATTEMPTS = 5
 _NODES_PER_RETAIN = 250
 
@@ -66,7 +73,7 @@ class TreeWrites(TreeReads, DispatchQueue):
     async def assign(self, tree_id: str, worker: str, lease: float) -> Assigned:
         """queued → running: a new epoch, owned by `worker` for `lease` seconds.
 
-        Raises TreeNotFoundError, TransitionRefusedError (not queued, or its deadline has passed),
+        Raises TreeNotFoundError, TransitionRefusedError (not queued, or its deadline passed before it ran),
         StoreFullError.
         """
         arguments = [worker, f"{lease:.3f}", uuid.uuid4().hex]
@@ -110,6 +117,13 @@ class TreeWrites(TreeReads, DispatchQueue):
         await self._run("finish", *encode_batch(keys, epoch, seq, batch, ending(state, outcome, failure)))
         await self._retain(keys)
 
+    async def fail(self, tree_id: str, epoch: int, failure: Failure) -> None:
+        """running → failed, whatever nodes are open and whichever batch came last. Works when Redis is full.
+
+        Raises TreeNotFoundError, StaleEpochError.
+        """
+        await self._end_early("fail", tree_id, ending(TreeState.FAILED, None, failure), epoch)
+
     async def requeue(self, tree_id: str, epoch: int) -> None:
         """running → queued: its owner hands it back. Puts it into the queue again, or cancels it if asked to.
 
@@ -134,19 +148,23 @@ class TreeWrites(TreeReads, DispatchQueue):
 
         Raises TreeNotFoundError.
         """
-        await self._end_queued("cancel", tree_id, ending(TreeState.CANCELLED, None, None))
+        await self._end_early("cancel", tree_id, ending(TreeState.CANCELLED, None, None))
         return await self.tree(tree_id)
 
-    async def fail_queued(self, tree_id: str, failure: Failure) -> None:
-        """queued → failed. Raises TreeNotFoundError, TransitionRefusedError (running, or ended otherwise)."""
-        await self._end_queued("fail", tree_id, ending(TreeState.FAILED, None, failure))
-
     async def expire(self, tree_id: str) -> bool:
-        """queued → expired if the deadline has passed. Whether it is expired now.
+        """queued → expired if the deadline has passed and it never ran. Whether it is expired now.
 
         Raises TreeNotFoundError.
         """
-        return await self._end_queued("expire", tree_id, ending(TreeState.EXPIRED, None, _PASSED))
+        return await self._end_early("expire", tree_id, ending(TreeState.EXPIRED, None, _PASSED))
+
+    async def give_up(self, tree_id: str) -> bool:
+        """queued → failed if it has run and the deadline is LATE_VOTE ago. Whether it has failed now.
+
+        Raises TreeNotFoundError.
+        """
+        end = ending(TreeState.FAILED, None, _NOT_RESUMED)
+        return await self._end_early("give_up", tree_id, end, f"{LATE_VOTE:.3f}")
 
     async def _dispatch_again(self, tree_id: str, *, cancel: bool) -> None:
         if cancel:
@@ -154,13 +172,17 @@ class TreeWrites(TreeReads, DispatchQueue):
         else:
             await self.enqueue(tree_id)
 
-    async def _end_queued(self, script: str, tree_id: str, end: Ending) -> bool:
-        """Ends a tree from the queue, with the nodes that an earlier epoch left. Whether it did end so."""
+    async def _end_early(self, script: str, tree_id: str, end: Ending, *arguments: str | int) -> bool:
+        """Ends a tree together with the nodes that still count. Whether it did end so.
+
+        arguments: further ones of the script.
+        """
         keys = TreeKeys(tree_id)
         changes: Sequence[NodeChange] = ()
         for attempt in range(1, _END_ATTEMPTS + 1):
             try:
-                ended = bool(await self._run(script, *encode_nodes(keys, changes, end)))
+                names, body = encode_nodes(keys, changes, end)
+                ended = bool(await self._run(script, names, [*body, *arguments]))
                 break
             except TransitionRefusedError as error:
                 about_nodes = isinstance(error, OpenNodesError) or error.node is not None

@@ -5,12 +5,15 @@
 -- Returns {epoch, search}.
 --#include shared/tree.lua
 
-local stored = redis.call('HMGET', KEYS[1], 'state', 'assignment', 'deadline', 'started')
-local state, assignment, deadline, started = unpack(stored)
+local stored = redis.call('HMGET', KEYS[1], 'state', 'assignment', 'deadline', 'started', 'epoch')
+local state, assignment, deadline, started, last = unpack(stored)
 if not state then return refuse('NOT_FOUND', KEYS[1]) end
 if state == 'running' and assignment == ARGV[3] then return {tonumber(meta('epoch')), meta('search')} end
 if state ~= 'queued' then return refuse('TREE_REFUSED', state, 'it cannot be assigned') end
-if milliseconds(deadline) <= now then return refuse('TREE_REFUSED', state, 'its deadline has passed') end
+-- one that has run is assigned even so: its new owner holds the vote over what has finished
+if last == '0' and milliseconds(deadline) <= now then
+  return refuse('TREE_REFUSED', state, 'its deadline has passed')
+end
 
 local epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
 redis.call('HSET', KEYS[1], 'state', 'running', 'worker', ARGV[1], 'assignment', ARGV[3], 'seq', 0,

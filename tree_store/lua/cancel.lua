@@ -9,7 +9,7 @@
 local stored = redis.call('HMGET', KEYS[1], 'state', 'cancel_requested')
 local state, asked = unpack(stored)
 if not state then return refuse('NOT_FOUND', KEYS[1]) end
-if state == 'queued' then return end_queued(cjson.decode(ARGV[1])) end
+if state == 'queued' then return end_early(cjson.decode(ARGV[1])) end
 if state == 'running' and asked == '0' then
   redis.call('HSET', KEYS[1], 'cancel_requested', 1)
   emit('type', 'tree', 'from', state, 'to', state, 'reason', 'cancel_requested')

@@ -10,6 +10,7 @@ from tests.integration.tree_store.helpers import (
     CANCELLED,
     FINISHED,
     GHOST,
+    LEASE,
     LIVE,
     PENDING,
     PRUNED,
@@ -34,8 +35,10 @@ from tree_store.model import (
     NodeChange,
     NodeContent,
     NodeState,
+    Outcome,
     RoundRecord,
     Thought,
+    TreeState,
 )
 from tree_store.store import TreeStore
 
@@ -67,15 +70,15 @@ async def test_what_a_batch_brings_can_be_read_back(store: TreeStore) -> None:
     )
     await store.commit(tree_id, epoch, 2, Batch(nodes=(second,)))
 
-    assert await store.content(tree_id, 1) == NodeContent(
-        (5, 2**31 - 1, 0, 7), "Größe ≈ 3\n\n🙂", (Thought(3, 0.5), Thought(4, None, 0.25))
-    )
+    assert await store.contents(tree_id, [1]) == [
+        NodeContent((5, 2**31 - 1, 0, 7), "Größe ≈ 3\n\n🙂", (Thought(3, 0.5), Thought(4, None, 0.25)))
+    ]
     [node] = await store.nodes(tree_id)
     assert (node.state, node.mean_score, node.thoughts, node.unique_tokens) == (FINISHED, 1 / 3, 1, 3)
     assert (node.finish_reason, node.finish_order, node.answer, node.winning) == ("stop", 1, "", True)
     assert await store.policy_state(tree_id) == '{"n": 1}'
     record = await store.tree(tree_id)
-    assert (record.usage["prompt"], record.counts["thoughts"], record.seq) == (9, 2, 2)
+    assert (record.usage["prompt"], record.counts["thoughts"]) == (9, 2)
 
 
 async def test_a_person_can_read_the_keys(store: TreeStore, client: Client) -> None:
@@ -308,9 +311,37 @@ async def test_nodes_come_in_pages(store: TreeStore) -> None:
     assert [[n.node for n in page] for page in pages] == [[1, 2], [3, 4], [5], []]
 
 
+async def test_the_contents_of_many_nodes_come_in_the_order_asked_for(store: TreeStore) -> None:
+    tree_id, epoch = await running(store)
+    nodes = tuple(created(n, PENDING, LIVE, tokens=(n, n), text=f"{n}") for n in range(1, 301))
+    await store.commit(tree_id, epoch, 1, Batch(nodes=nodes))
+
+    asked = [300, *range(1, 300)]
+    contents = await store.contents(tree_id, asked)
+
+    assert contents == [NodeContent((n, n), f"{n}", ()) for n in asked]
+    assert await store.contents(tree_id, []) == []
+
+
+async def test_a_tree_says_that_it_is_degraded_while_it_runs_and_at_its_end(store: TreeStore) -> None:
+    tree_id, epoch = await running(store)
+    assert not (await store.tree(tree_id)).degraded
+
+    await store.commit(tree_id, epoch, 1, Batch(fields={"degraded": "1"}))
+    assert (await store.tree(tree_id)).degraded
+    await store.requeue(tree_id, epoch)
+    assert (await store.tree(tree_id)).degraded
+
+    epoch = (await store.assign(tree_id, "another", LEASE)).epoch
+    outcome = Outcome("7", degraded=False)
+    await store.finish(tree_id, epoch, 1, Batch(), TreeState.SUCCEEDED, outcome, None)
+    record = await store.tree(tree_id)
+    assert (record.degraded, record.outcome) == (False, outcome)
+
+
 async def test_a_node_that_is_not_there_is_not_found(store: TreeStore) -> None:
     tree_id, _ = await running(store)
 
     with pytest.raises(NodeNotFoundError):
-        await store.content(tree_id, 1)
+        await store.contents(tree_id, [1])
     assert await store.policy_state(tree_id) is None

@@ -64,7 +64,9 @@ async def test_nothing_is_written_and_the_error_says_so(store: TreeStore, client
 async def test_what_was_accepted_can_end(store: TreeStore, client: Client) -> None:
     finishing, epoch = await running(store)
     await store.commit(finishing, epoch, 1, spawn(LIVE))
-    cancelled, failed = await queued(store), await queued(store)
+    cancelled = await queued(store)
+    failed, failed_epoch = await running(store)
+    await store.commit(failed, failed_epoch, 1, spawn(LIVE))
 
     _fill(client)
 
@@ -72,7 +74,7 @@ async def test_what_was_accepted_can_end(store: TreeStore, client: Client) -> No
     last = Batch(nodes=(NodeChange(1, LIVE, (CANCELLED,)),))
     await store.finish(finishing, epoch, 2, last, TreeState.FAILED, None, FAILURE)
     await store.request_cancel(cancelled)
-    await store.fail_queued(failed, FAILURE)
+    await store.fail(failed, failed_epoch, FAILURE)
     for tree_id in (finishing, cancelled, failed):
         assert (await store.tree(tree_id)).state.terminal
         assert_accounted(client, tree_id)

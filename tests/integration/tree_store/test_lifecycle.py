@@ -14,6 +14,7 @@ import pytest
 from tests.integration.tree_store.helpers import (
     DAY,
     FAILURE,
+    FINISHED,
     GHOST,
     HELD,
     LEASE,
@@ -37,8 +38,10 @@ from tree_store.errors import (
     TreeNotFoundError,
 )
 from tree_store.keys import TreeKeys
+from tree_store.leases import Swept
 from tree_store.model import TREE_TRANSITIONS, Batch, TreeState
 from tree_store.store import TreeStore
+from tree_store.writes import LATE_VOTE
 
 
 async def test_a_new_tree_can_be_read(store: TreeStore, client: Client) -> None:
@@ -80,7 +83,7 @@ async def test_every_assignment_has_an_epoch_of_its_own(store: TreeStore) -> Non
     assert (first, second.epoch) == (1, 2)
     assert second.search == new_tree().search
     record = await store.tree(tree_id)
-    assert (record.worker, record.epoch, record.seq) == ("another", 2, 0)
+    assert (record.worker, record.epoch) == ("another", 2)
     assert record.started is not None
 
 
@@ -95,6 +98,46 @@ async def test_a_tree_past_its_deadline_is_not_assigned(store: TreeStore) -> Non
     failure = (await store.tree(tree_id)).failure
     assert failure is not None
     assert failure.reason == "DEADLINE_EXCEEDED"
+
+
+async def _ran_past_its_deadline(store: TreeStore, client: Client, *, by: float) -> str:
+    """A tree that came back to the queue, with a live and a finished node, its deadline `by` seconds ago."""
+    tree_id, epoch = await running(store)
+    await store.commit(tree_id, epoch, 1, spawn(LIVE, FINISHED))
+    client.hset(TreeKeys(tree_id).meta, "deadline", f"{time.time() - by:.3f}")
+    await store.requeue(tree_id, epoch)
+    return tree_id
+
+
+async def test_a_tree_that_has_run_is_assigned_past_its_deadline(store: TreeStore, client: Client) -> None:
+    tree_id = await _ran_past_its_deadline(store, client, by=LATE_VOTE - 30)
+
+    assert await store.sweep() == Swept()
+    assert not await store.expire(tree_id)
+    assert (await store.assign(tree_id, "another", LEASE)).epoch == 2
+
+
+async def test_a_tree_that_has_run_fails_when_nobody_takes_it_again(store: TreeStore, client: Client) -> None:
+    tree_id = await _ran_past_its_deadline(store, client, by=LATE_VOTE)
+
+    assert not await store.expire(tree_id)
+    assert await store.sweep() == Swept(given_up=(tree_id,))
+    assert await store.give_up(tree_id)
+
+    record = await store.tree(tree_id)
+    assert record.state is TreeState.FAILED
+    assert record.failure is not None
+    assert "lost its worker" in record.failure.message
+    assert (record.counts["cancelled"], record.counts["finished"]) == (1, 1)
+    assert_accounted(client, tree_id)
+
+
+async def test_a_tree_that_never_ran_is_not_given_up(store: TreeStore) -> None:
+    tree_id = await queued(store, seconds=-2 * LATE_VOTE)
+
+    assert not await store.give_up(tree_id)
+
+    assert await store.sweep() == Swept(expired=(tree_id,))
 
 
 async def test_a_tree_does_not_expire_before_its_deadline(store: TreeStore) -> None:
@@ -183,14 +226,46 @@ async def test_a_tree_handed_back_after_a_cancel_ends_with_its_nodes(
 
 
 async def test_a_failure_is_kept_as_it_was_given(store: TreeStore) -> None:
-    tree_id = await queued(store)
+    tree_id, epoch = await running(store)
 
-    await store.fail_queued(tree_id, FAILURE)
-    await store.fail_queued(tree_id, FAILURE)
+    await store.fail(tree_id, epoch, FAILURE)
+    await store.fail(tree_id, epoch, FAILURE)
 
     record = await store.tree(tree_id)
     assert (record.state, record.failure) == (TreeState.FAILED, FAILURE)
-    assert [e.fields["to"] for e in await store.events(tree_id)] == ["queued", "failed"]
+    assert [e.fields["to"] for e in await store.events(tree_id)] == ["queued", "running", "failed"]
+
+
+async def test_an_owner_fails_a_tree_with_the_nodes_that_an_earlier_one_left(
+    store: TreeStore, client: Client
+) -> None:
+    tree_id, first = await running(store)
+    await store.commit(tree_id, first, 1, spawn(PENDING, LIVE, HELD, GHOST, FINISHED))
+    await store.requeue(tree_id, first)
+    epoch = (await store.assign(tree_id, "another", LEASE)).epoch
+    before = snapshot(client, tree_id)
+
+    with pytest.raises(StaleEpochError):
+        await store.fail(tree_id, first, FAILURE)
+    assert snapshot(client, tree_id) == before
+    await store.fail(tree_id, epoch, FAILURE)
+
+    record = await store.tree(tree_id)
+    assert record.state is TreeState.FAILED
+    assert (record.counts["cancelled"], record.counts["finished"]) == (4, 1)
+    assert_accounted(client, tree_id)
+    assert all(client.pttl(key) <= DAY * 1000 for key in keys_of(client, tree_id))
+
+
+@pytest.mark.parametrize("state", [TreeState.QUEUED, TreeState.SUCCEEDED, TreeState.CANCELLED])
+async def test_only_a_running_tree_can_be_failed(store: TreeStore, client: Client, state: TreeState) -> None:
+    tree_id = await in_state(store, state)
+    before = snapshot(client, tree_id)
+
+    with pytest.raises(StaleEpochError):
+        await store.fail(tree_id, (await store.tree(tree_id)).epoch, FAILURE)
+
+    assert snapshot(client, tree_id) == before
 
 
 Operation = Callable[[TreeStore, str], Awaitable[object]]
@@ -201,7 +276,8 @@ OPERATIONS: dict[TreeState, list[Operation]] = {
     TreeState.RUNNING: [lambda s, t: s.assign(t, "worker", LEASE)],
     TreeState.SUCCEEDED: [lambda s, t: s.finish(t, 1, 2, Batch(), TreeState.SUCCEEDED, NO_ANSWER, None)],
     TreeState.FAILED: [
-        lambda s, t: s.fail_queued(t, FAILURE),
+        lambda s, t: s.give_up(t),
+        lambda s, t: s.fail(t, 1, FAILURE),
         lambda s, t: s.finish(t, 1, 2, Batch(), TreeState.FAILED, None, FAILURE),
     ],
     TreeState.CANCELLED: [
@@ -223,6 +299,8 @@ async def test_trees_make_the_steps_of_the_model_and_no_other(
         await store.commit(tree_id, 1, 1, Batch())
     if (start, goal) == (TreeState.QUEUED, TreeState.EXPIRED):
         client.hset(TreeKeys(tree_id).meta, "deadline", "1.000")
+    if (start, goal) == (TreeState.QUEUED, TreeState.FAILED):
+        client.hset(TreeKeys(tree_id).meta, mapping={"deadline": "1.000", "epoch": 1})
 
     for operation in OPERATIONS[goal]:
         # refused, or acknowledged without effect
@@ -246,8 +324,9 @@ async def test_trees_make_the_steps_of_the_model_and_no_other(
         lambda s, t: s.requeue(t, 1),
         lambda s, t: s.requeue_expired(t),
         lambda s, t: s.request_cancel(t),
-        lambda s, t: s.fail_queued(t, FAILURE),
+        lambda s, t: s.fail(t, 1, FAILURE),
         lambda s, t: s.expire(t),
+        lambda s, t: s.give_up(t),
         lambda s, t: s.list_trees(1, t),
     ],
 )

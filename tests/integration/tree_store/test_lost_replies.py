@@ -23,6 +23,7 @@ from tests.integration.tree_store.helpers import (
 from tests.integration.tree_store.lossy_proxy import LossyProxy
 from tree_store import connection
 from tree_store.errors import StoreUnavailableError
+from tree_store.keys import TreeKeys
 from tree_store.model import Batch, NodeChange, TreeState
 from tree_store.store import TreeStore
 
@@ -68,13 +69,21 @@ async def _lease_ran_out(store: TreeStore) -> str:
     return (await running(store, lease=-1))[0]
 
 
+async def _not_resumed(store: TreeStore) -> str:
+    tree_id = await _running(store)
+    await store.requeue(tree_id, 1)
+    await store._redis.hset(TreeKeys(tree_id).meta, "deadline", "1.000")
+    return tree_id
+
+
 @pytest.mark.parametrize(
     ("start", "transition", "events", "state"),
     [
         (_queued, lambda s, t: s.assign(t, "worker", LEASE), 1, TreeState.RUNNING),
         (_queued, lambda s, t: s.request_cancel(t), 1, TreeState.CANCELLED),
-        (_queued, lambda s, t: s.fail_queued(t, FAILURE), 1, TreeState.FAILED),
+        (_running, lambda s, t: s.fail(t, 1, FAILURE), 2, TreeState.FAILED),
         (_overdue, lambda s, t: s.expire(t), 1, TreeState.EXPIRED),
+        (_not_resumed, lambda s, t: s.give_up(t), 2, TreeState.FAILED),
         (_running, lambda s, t: s.commit(t, 1, 2, GROWTH), 4, TreeState.RUNNING),
         (_running, lambda s, t: s.renew(t, 1, LEASE), 0, TreeState.RUNNING),
         (_running, lambda s, t: s.request_cancel(t), 1, TreeState.RUNNING),
@@ -142,7 +151,7 @@ async def test_a_commit_whose_reply_was_lost_appends_once(
     proxy.lose = 2
     await lossy.commit(tree_id, 1, 2, GROWTH)
 
-    content = await store.content(tree_id, 2)
+    [content] = await store.contents(tree_id, [2])
     assert (content.tokens, content.text) == ((1, 2), "so\n\n")
 
 

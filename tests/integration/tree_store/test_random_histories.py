@@ -281,11 +281,8 @@ class Histories(RuleBasedStateMachine):
         assert_accounted(self.client, self.tree_id)
         record = self.run(self.store.tree(self.tree_id))
         nodes = self.model.nodes
-        assert (record.state, record.epoch, record.seq) == (
-            self.model.state,
-            self.model.epoch,
-            self.model.seq,
-        )
+        seq = int(self.client.hget(self.keys.meta, "seq"))
+        assert (record.state, record.epoch, seq) == (self.model.state, self.model.epoch, self.model.seq)
         states = Counter(node.state for node in nodes.values())
         branches = sum(node.parent is not None for node in nodes.values())
         assert record.counts == {

@@ -35,13 +35,13 @@ RECORD = TreeRecord(
     parameters='{"C": 24, "refill": true, "vote": "weighted"}',
     question="What is 6 x 7?",
     epoch=2,
-    seq=5,
     worker="w1",
     created=1000.25,
     deadline=1600.25,
     started=1001.5,
     ended=None,
     cancel_requested=False,
+    degraded=False,
     counts=COUNTS,
     usage=USAGE,
     outcome=None,
@@ -158,7 +158,7 @@ def test_a_tree_that_has_succeeded_has_its_result() -> None:
 
 def test_an_answer_that_is_an_empty_text_is_an_answer() -> None:
     record = dataclasses.replace(
-        RECORD, state=TreeState.SUCCEEDED, ended=1010.0, outcome=Outcome("", 1, 1.0, 1.0, "", degraded=True)
+        RECORD, state=TreeState.SUCCEEDED, ended=1010.0, degraded=True, outcome=Outcome("", 1, 1.0, 1.0)
     )
     result = mapping.result(record)
 

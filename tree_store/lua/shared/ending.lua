@@ -21,8 +21,8 @@ local function end_tree(ending)
   expire_keys(1, FIRST_NODE_KEY - 1, expires)
 end
 
--- Ends a tree that waits in the queue; nodes of an earlier epoch are cancelled with it.
-local function end_queued(batch)
+-- Ends a tree without its owner's last batch; nodes that still count are cancelled with it.
+local function end_early(batch)
   local refused = check_nodes(batch.nodes) or check_accounting()
   if refused then return refused end
   write_nodes(batch.nodes, #ARGV + 1) -- nothing is appended
