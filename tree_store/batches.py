@@ -39,9 +39,7 @@ TREE_OWNED = frozenset(COUNTERS) | {
     ),
     *("created", "started", "ended", "deadline", "expires", "cancel_requested"),
 }
-NODE_OWNED = frozenset(
-    {"state", "parent", "branch_position", "mean_score", "inherited_thoughts", "evictions"}
-)
+NODE_OWNED = frozenset({"state", "parent", "branch_position", "mean_score", "evictions"})
 
 Argument = str | int | float | bytes
 

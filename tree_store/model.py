@@ -22,18 +22,9 @@ class NodeState(enum.StrEnum):
     PRUNED = "pruned"
     CANCELLED = "cancelled"
 
-    @property
-    def counting(self) -> bool:
-        """Whether a node in this state counts towards the logical capacity N."""
-        return self in COUNTING
 
-    @property
-    def terminal(self) -> bool:
-        return self in TERMINAL_NODES
-
-
+# States that count towards the logical capacity N; the others are final.
 COUNTING = frozenset({NodeState.PENDING, NodeState.LIVE, NodeState.HELD, NodeState.GHOST})
-TERMINAL_NODES = frozenset(NodeState) - COUNTING
 
 _GONE = frozenset({NodeState.PRUNED, NodeState.CANCELLED})
 
@@ -222,9 +213,8 @@ class NewTree:
 class Batch:
     """Everything that one write of a running tree changes; applied whole or not at all.
 
-    fields: meta hash fields to set, as strings (`generated`, `degraded`, …). policy_state: the policy's state as
-    JSON, when it has changed. rounds: in the order in which they were held. progress: append a `progress`
-    event with the counters.
+    fields: meta hash fields to set, as strings (`generated`, `degraded`, …). policy_state: JSON, when it has
+    changed. rounds: in the order in which they were held. progress: append a `progress` event with the counters.
     """
 
     nodes: tuple[NodeChange, ...] = ()

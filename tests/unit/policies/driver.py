@@ -30,7 +30,7 @@ from decoder_worker.policies.base import (
     TracesFinished,
 )
 from decoder_worker.tree_view import Trace, TreeView
-from tree_store.model import NodeState, Thought
+from tree_store.model import COUNTING, NodeState, Thought
 
 LIMITS = Limits(max_capacity=4096, max_context=32_768)
 BLOCK = 16  # tokens per KV block
@@ -150,7 +150,7 @@ class Driver:
         assert len(set(parents)) == len(parents), "one child per parent and round"
         assert len(set(removed)) == len(removed)
         assert not set(parents) & set(removed)
-        assert all(not self.view[n].state.terminal for n in (*parents, *removed))
+        assert all(self.view[n].state in COUNTING for n in (*parents, *removed))
         assert all(self.view[n].state is NodeState.LIVE for n in parents), "ghosts are never branched"
         if any(isinstance(a, Evict) for a in actions):
             assert len(removed) < self.view.count(NodeState.LIVE), "the last live trace stays"
