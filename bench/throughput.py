@@ -25,7 +25,7 @@ from decoder_worker.engine.base import SamplingSpec
 from decoder_worker.engine.vllm_config import engine_arguments, prepare_environment
 from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
 from thoughtbeam import AsyncClient
-from thoughtbeam.local import BUNDLED_MODEL
+from thoughtbeam.models import BUNDLED_MODEL
 
 TokensOf = Callable[[Question], Awaitable[int]]
 

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from thoughtbeam.models import BUNDLED_MODEL, SCORER_FILE
 from thoughtbeam.supervision.probes import free_ports, grpc_serves, port_is_free, redis_answers
 from thoughtbeam.supervision.signals import StopSignals
 from thoughtbeam.supervision.state import Running, StateDirectory
 from thoughtbeam.supervision.supervisor import Service, Supervisor
 
-BUNDLED_MODEL = Path(__file__).parent / "models" / "tiny_reasoner"
-SCORER_FILE = "scorer.pt"
 DEFAULT_PORT = 50551
 STARTUP_TIMEOUT = 900.0  # a large model is read from disk in it
 

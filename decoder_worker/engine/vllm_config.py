@@ -92,9 +92,6 @@ def engine_arguments(config: VllmConfig, *, on_cpu: bool) -> dict[str, Any]:
     }
     if on_cpu:
         arguments["enforce_eager"] = True
-        if config.tensor_parallel == 1:
-            # vLLM would start a worker process even for one: a hop more per step, on cores that are few
-            arguments["distributed_executor_backend"] = "uni"
         arguments["block_size"] = config.block_size or _CPU_BLOCK_SIZE
         if "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
             arguments["kv_cache_memory_bytes"] = _CPU_KV_BYTES

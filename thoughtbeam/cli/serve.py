@@ -7,6 +7,7 @@ import sys
 
 from thoughtbeam import local
 from thoughtbeam.cli import exits
+from thoughtbeam.models import SCORER_FILE
 from thoughtbeam.supervision.signals import StopRequestedError, StopSignals
 from thoughtbeam.supervision.state import StateDirectory
 
@@ -35,7 +36,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add(
         "--scorer",
         metavar="FILE",
-        help=f"scorer weights (default: {local.SCORER_FILE} beside the model, if any)",
+        help=f"scorer weights (default: {SCORER_FILE} beside the model, if any)",
     )
     add("--boundary-rule", metavar="RULE", help="where thoughts end; what the scorer was trained for")
     add(

@@ -19,7 +19,7 @@ from prm_worker.scorer_file import load_scorer
 from tests.integration.gateway.harness import Gateway, running_gateway
 from tests.integration.prm_worker.serving import served
 from thoughtbeam import AsyncClient
-from thoughtbeam.models import bundled_scorer
+from thoughtbeam.models import BUNDLED_SCORER
 from tree_store.embedded import EmbeddedServer
 from tree_store.store import TreeStore
 
@@ -48,7 +48,7 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 async def service(vllm_engine: VllmEngine, valkey: str) -> AsyncIterator[Service]:
     """All but the decoder worker, which a test starts with `working`."""
-    scorer, trained_for = load_scorer(bundled_scorer(), "cpu")
+    scorer, trained_for = load_scorer(BUNDLED_SCORER, "cpu")
     async with (
         served(trained_for, scorer=scorer) as prm,
         running_gateway(GatewayConfig(redis_url=valkey, reap_interval=0.1, grace=30.0)) as gateway,

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from bench.tiny_reasoner.demonstrator import demonstrate
 from bench.tiny_reasoner.ledger import random_ledger
 from bench.tiny_reasoner.tokenizer import VOCABULARY, decode, encode, prompt
-from thoughtbeam.local import BUNDLED_MODEL
+from thoughtbeam.models import BUNDLED_MODEL
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from bench.tiny_reasoner.muon import orthogonalise
 from bench.tiny_reasoner.tokenizer import BLANK_LINE, PAD, decode, encode, prompt
 from bench.tiny_reasoner.train import train
 from bench.tiny_reasoner.training import Trainer, TrainingConfig, most_steps, rate_scale
-from thoughtbeam.local import BUNDLED_MODEL
+from thoughtbeam.models import BUNDLED_MODEL
 
 SMALL = Shape(hidden=32, inner=64, layers=2, heads=2, kv_heads=1, head_size=16, positions=512)
 

@@ -19,7 +19,7 @@ from prm_worker.scorer_file import (
     write_scorer_file,
 )
 from tests.unit.prm_worker.weights import direct_scores, step_weights
-from thoughtbeam.models import bundled_scorer
+from thoughtbeam.models import BUNDLED_SCORER
 
 
 def saved(path: Path, content: object) -> Path:
@@ -91,7 +91,7 @@ def test_own_container_keeps_weights_and_metadata(path: Path) -> None:
 
 
 def test_bundled_scorer_is_one_of_our_own() -> None:
-    scorer, metadata = load_scorer(bundled_scorer())
+    scorer, metadata = load_scorer(BUNDLED_SCORER)
 
     assert (metadata.kind, metadata.hidden_size, metadata.boundary_rule) == ("mlp", 128, "blank_line")
     assert metadata.model_fingerprint

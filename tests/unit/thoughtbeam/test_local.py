@@ -15,6 +15,7 @@ import gateway.main
 from tests.unit.thoughtbeam.launches import SLEEPER, alive, service
 from thoughtbeam import local
 from thoughtbeam.local import LocalConfig, LocalSetupError, running
+from thoughtbeam.models import BUNDLED_MODEL
 from thoughtbeam.supervision.signals import StopRequestedError, StopSignals
 from thoughtbeam.supervision.state import AlreadyRunningError, Running, StateDirectory
 from thoughtbeam.supervision.supervisor import Service, ServiceFailedError, Supervisor
@@ -52,7 +53,7 @@ def test_the_programs_know_the_flags_that_they_are_given(state: StateDirectory, 
     )
     assert (worker.listen, worker.model, worker.profile) == (
         "127.0.0.1:4",
-        str(local.BUNDLED_MODEL),
+        str(BUNDLED_MODEL),
         "paper",
     )
     assert (worker.slots, worker.max_context, worker.boundary_rule) == (
@@ -67,9 +68,9 @@ def test_the_programs_know_the_flags_that_they_are_given(state: StateDirectory, 
 def test_the_bundled_model_comes_with_its_scorer_and_profile(state: StateDirectory) -> None:
     started = commands(LocalConfig(), state)
 
-    assert str(local.BUNDLED_MODEL / "scorer.pt") in started["prm_worker"]
+    assert str(BUNDLED_MODEL / "scorer.pt") in started["prm_worker"]
     assert "tiny" in started["decoder_worker"]
-    assert local.BUNDLED_MODEL.is_dir()
+    assert BUNDLED_MODEL.is_dir()
 
 
 def test_a_model_without_a_scorer_runs_without_a_prm_worker(state: StateDirectory, tmp_path: Path) -> None:
