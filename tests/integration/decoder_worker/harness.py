@@ -1,0 +1,269 @@
+"""A decoder worker on a scripted engine and a real tree store; trees come straight from the store."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf import json_format
+
+from decoder_worker.answers.equivalence import Equivalence
+from decoder_worker.engine.base import SamplingSpec, StepBatch
+from decoder_worker.engine.scripted import ScriptedConfig, ScriptedEngine
+from decoder_worker.engine.scripted_traces import TraceSource, score_in
+from decoder_worker.scoring.client import BoundaryRow, Deliver, ScoredRow, ScoringClient
+from decoder_worker.worker import Worker, WorkerConfig
+from tests.integration.gateway.harness import eventually
+from thoughtbeam.v1 import reasoning_pb2 as pb
+from tree_store.events import Event
+from tree_store.model import NewTree, NodeRecord, NodeState, TreeRecord
+from tree_store.store import TreeStore
+
+TURNS = 20  # of the event loop, in which everything that an engine step causes in this process has happened
+LONG_LEASE = 60.0  # seconds; longer than any test
+
+
+class RecordingEngine(ScriptedEngine):
+    """added: trace ids in the order in which they came. generated: tokens that it has sampled. most: traces
+    that it has had at once. gate: closed, it lets no add through."""
+
+    def __init__(self, source: TraceSource, config: ScriptedConfig | None = None) -> None:
+        super().__init__(source, config)
+        self.added: list[str] = []
+        self.generated = 0
+        self.most = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def add(
+        self,
+        trace_id: str,
+        token_ids: Sequence[int],
+        sampling: SamplingSpec,
+        *,
+        stop_at_boundary: bool = False,
+    ) -> None:
+        self.added.append(trace_id)
+        await self.gate.wait()
+        await super().add(trace_id, token_ids, sampling, stop_at_boundary=stop_at_boundary)
+        self.most = max(self.most, len(self._traces))
+
+    def step(self) -> StepBatch:
+        batch = super().step()
+        self.generated += sum(len(output.tokens) for output in batch.outputs)
+        return batch
+
+    async def advance(self, steps: int = 1) -> None:
+        """So many steps and what follows from each; then the engine waits."""
+        for _ in range(steps):
+            before = self.step_number
+            self.pace(1)
+            while self.step_number == before:  # noqa: ASYNC110 - nothing announces it
+                await asyncio.sleep(0)
+            await turns()
+
+
+async def turns() -> None:
+    """Lets everything happen that waits for nothing but its turn."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+@dataclass(eq=False)
+class ScriptedScoring:
+    """In the place of a ScoringClient: a row's score is what the row carries. It is there one turn of the
+    event loop later, so that it depends on no machine; while `holding`, scores wait for `release`."""
+
+    holding: bool = False
+    held: list[tuple[BoundaryRow, Deliver]] = field(default_factory=list)
+
+    def submit(self, rows: Sequence[BoundaryRow], deliver: Deliver) -> None:
+        if self.holding:
+            self.held += [(row, deliver) for row in rows]
+        else:
+            asyncio.get_running_loop().call_soon(deliver, [_scored(row) for row in rows])
+
+    def release(self) -> None:
+        held, self.held, self.holding = self.held, [], False
+        for row, deliver in held:
+            deliver([_scored(row)])
+
+    def forget(self, tree_id: str) -> None:
+        self.held = [(row, deliver) for row, deliver in self.held if row.tree_id != tree_id]
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+def _scored(row: BoundaryRow) -> ScoredRow:
+    score = score_in(row.row)
+    # a float32 carries thousandths to seven digits
+    return ScoredRow(row, None, "NONFINITE_ROW") if math.isnan(score) else ScoredRow(row, round(score, 3))
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A running worker. store: a connection of the test's own to the same Redis."""
+
+    worker: Worker
+    engine: RecordingEngine
+    store: TreeStore
+    stop: asyncio.Event
+
+    async def give(self, tree_id: str) -> int:
+        """Assigns a queued tree to this worker, as a gateway would. Returns the epoch."""
+        assigned = await self.store.assign(tree_id, self.worker.config.name, LONG_LEASE)
+        self.worker.begin(tree_id, assigned.epoch, json_format.Parse(assigned.search, pb.Search()))
+        return assigned.epoch
+
+    async def start(self, policy: str, **asked: Any) -> str:
+        """A new tree, given to this worker."""
+        tree_id = await queue(self.store, policy, **asked)
+        await self.give(tree_id)
+        return tree_id
+
+    async def solve(self, policy: str, **asked: Any) -> TreeRecord:
+        """A whole search."""
+        return await ended(self.store, await self.start(policy, **asked))
+
+
+@asynccontextmanager
+async def working(
+    redis_url: str,
+    engine: RecordingEngine,
+    *,
+    name: str = "first",
+    profile: str = "tiny",
+    max_capacity: int = 512,
+    lease: float = LONG_LEASE,
+    scoring: ScriptedScoring | ScoringClient | None = None,
+    equivalence: Equivalence | None = None,
+    own_store: TreeStore | None = None,
+) -> AsyncIterator[Bench]:
+    """A worker for the length of the block; then it hands back what it runs, as at SIGTERM.
+
+    own_store: the worker's; by default one on redis_url. scoring: by default scripted.
+    """
+    store, of_worker = TreeStore.connect(redis_url), own_store or TreeStore.connect(redis_url)
+    stop, up = asyncio.Event(), asyncio.Event()
+
+    async def link() -> None:
+        up.set()
+        await asyncio.Event().wait()
+
+    try:
+        async with equivalence or Equivalence() as grouping:
+            config = WorkerConfig(name, profile, max_capacity, lease)
+            scorer: Any = scoring or ScriptedScoring()
+            worker = Worker(config, engine, of_worker, scorer, grouping)
+            running = asyncio.create_task(worker.run(stop, link))
+            try:
+                await up.wait()
+                yield Bench(worker, engine, store, stop)
+            finally:
+                stop.set()
+                await running
+    finally:
+        await of_worker.close()
+        await store.close()
+
+
+async def queue(
+    store: TreeStore,
+    policy: str,
+    *,
+    tree_id: str = "",
+    seconds: float = 60.0,
+    question: str = "What is 6 x 7?",
+    trace_tokens: int = 0,
+    parameters: dict[str, Any] | None = None,
+    **fields: Any,
+) -> str:
+    """A new queued tree. seconds: until its deadline. fields: others of the Search message."""
+    search = pb.Search(question=question, policy=policy, **fields)
+    search.budgets.trace_tokens = trace_tokens
+    search.parameters.update(parameters or {})
+    new = NewTree(
+        tree_id=tree_id or str(uuid.uuid4()),
+        search=json_format.MessageToJson(search),
+        digest="digest",
+        model="scripted",
+        policy=policy,
+        profile=search.profile,
+        question=question,
+        deadline=time.time() + seconds,
+    )
+    assert await store.create(new)
+    await store.enqueue(new.tree_id)
+    return new.tree_id
+
+
+async def ended(store: TreeStore, tree_id: str) -> TreeRecord:
+    """The tree once it has ended; its accounts add up then."""
+
+    async def there() -> bool:
+        return (await store.tree(tree_id)).state.terminal
+
+    await eventually(there)
+    record = await store.tree(tree_id)
+    assert_accounts(record, await all_nodes(store, tree_id))
+    return record
+
+
+def assert_accounts(record: TreeRecord, nodes: Sequence[NodeRecord]) -> None:
+    """nodes = roots + branches = finished + pruned + cancelled, by the counters and by the nodes; and each
+    token was generated once."""
+    counts = record.counts
+    assert [node.node for node in nodes] == list(range(1, counts["nodes"] + 1))
+    assert counts["nodes"] == counts["roots"] + counts["branches"]
+    assert counts["nodes"] == counts["finished"] + counts["pruned"] + counts["cancelled"]
+    assert counts["branches"] == sum(node.parent is not None for node in nodes)
+    for state in NodeState:
+        assert counts[state] == sum(node.state is state for node in nodes), state
+    assert record.usage["generated"] == sum(node.unique_tokens for node in nodes)
+
+
+async def all_nodes(store: TreeStore, tree_id: str) -> list[NodeRecord]:
+    return await store.nodes(tree_id, count=100_000)
+
+
+async def feed(store: TreeStore, tree_id: str, after: str = "") -> list[Event]:
+    """All events later than `after`, but for the samples of counters, which come when time has passed."""
+    found = await store.events(tree_id, after, count=100_000)
+    return [event for event in found if event.kind != "progress"]
+
+
+def paths(events: Sequence[Event]) -> dict[int, list[str]]:
+    """The states that each node has been in, in order."""
+    walked: dict[int, list[str]] = {}
+    for event in events:
+        if event.kind == "node":
+            path = walked.setdefault(int(event.fields["node"]), [])
+            assert event.fields.get("from") == (path[-1] if path else None)
+            path.append(event.fields["to"])
+    return walked
+
+
+def parents(events: Sequence[Event]) -> dict[int, int]:
+    """The parents of the branches."""
+    born = [e.fields for e in events if e.kind == "node" and "parent" in e.fields]
+    return {int(fields["node"]): int(fields["parent"]) for fields in born}
+
+
+def rounds(events: Sequence[Event]) -> list[tuple[list[int], list[int]]]:
+    """Of each tournament, the pruned and the parents branched from, in order."""
+    return [
+        (_numbers(event.fields["pruned"]), _numbers(event.fields["branched"]))
+        for event in events
+        if event.kind == "round"
+    ]
+
+
+def _numbers(listed: str) -> list[int]:
+    return [int(number) for number in listed.split(",") if number]
