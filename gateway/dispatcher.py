@@ -3,52 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import uuid
-from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from gateway.fleet import Fleet, Wanted, WorkerStream
 from gateway.mapping import search_of
 from gateway.parameters import capacity_of
 from thoughtbeam.runtime.log import EventLogger
 from thoughtbeam.v1 import work_pb2
-from tree_store.dispatch_queue import UNACKED_AFTER
 from tree_store.errors import StaleEpochError, StoreError, TransitionRefusedError, TreeNotFoundError
 from tree_store.model import TreeState
 from tree_store.store import TreeStore
 
 log = EventLogger("gateway.dispatcher")
 
-# Seconds. How long one look into an empty queue takes, during which nothing else is handed out.
+# Seconds. How long one look behind the end of the queue takes, during which nothing else is handed out.
 _BLOCK = 0.5
 _STORE_PAUSE = 1.0
-# An entry that is not acknowledged for UNACKED_AFTER goes back to the queue; it is let go of before that.
-_KEEP = 0.75 * UNACKED_AFTER
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A tree that was taken from the queue for a worker that turned out not to fit. until: loop time."""
-
-    entry: str
-    tree_id: str
-    wanted: Wanted
-    until: float
+_PAGE = 100
+# Entries of which one pass remembers what they want; those beyond are looked up again.
+_REMEMBERED = 10_000
 
 
 class Dispatcher:
-    """One per gateway. lease: seconds from an assignment in which the worker has to renew it first."""
+    """One per gateway. lease: seconds from an assignment in which the worker has to renew it first.
+
+    It goes through the queue from the front, as long as workers have credit, and by whatever none of them can
+    run: that keeps its place. A change of the fleet starts the next pass.
+    """
 
     def __init__(self, store: TreeStore, fleet: Fleet, lease: float) -> None:
         self._store = store
         self._fleet = fleet
         self._lease = lease
-        self._consumer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self._taken: deque[tuple[str, str]] = deque()  # (entry, tree id), not looked at yet
-        self._waiting: dict[str, _Waiting] = {}
+        self._passed = ""  # the last entry that this pass went by
+        # what trees gone by want, by entry: of this pass, and what is left of the one before
+        self._wanted: dict[str, Wanted] = {}
+        self._wanted_before: dict[str, Wanted] = {}
+        self._unplaced: set[Wanted] = (
+            set()
+        )  # by this pass: no later tree that wants the same takes their turn
         self._returned: list[work_pb2.Assignment] = []
 
     def give_back(self, assignments: Iterable[work_pb2.Assignment]) -> None:
@@ -67,39 +60,53 @@ class Dispatcher:
 
     async def _round(self) -> None:
         # whatever the store interrupts stays where it is, and is done again
-        self._fleet.changed.clear()
         await self._requeue_returned()
-        for waiting in list(self._waiting.values()):
-            await self._hand_out(waiting)
-        while self._taken:
-            await self._look_at(*self._taken[0])
-            self._taken.popleft()
-        if credit := self._fleet.credit:
-            self._taken.extend(await self._store.read_queue(self._consumer, _BLOCK, credit))
-        else:
-            await self._fleet.changed.wait()
+        changed = self._fleet.changed
+        if not self._fleet.credit:
+            await changed.wait()
+            self._start_pass()
+            return
+        page = await self._store.queue(self._passed, block=0 if changed.is_set() else _BLOCK, count=_PAGE)
+        for entry, tree_id in page:
+            if not self._fleet.credit:
+                return
+            await self._look_at(entry, tree_id)
+            self._passed = entry
+        if changed.is_set() and len(page) < _PAGE:
+            self._start_pass()
+        elif len(self._wanted) >= _REMEMBERED:
+            self._forget()
+
+    def _start_pass(self) -> None:
+        self._fleet.changed.clear()
+        self._passed = ""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._wanted, self._wanted_before = {}, self._wanted
+        self._unplaced = set()
 
     async def _look_at(self, entry: str, tree_id: str) -> None:
-        """One entry of the queue: handed out, kept for a worker that fits, or dropped as no longer due."""
+        """One entry of the queue: handed out, left for a worker that fits, or dropped as no longer due."""
+        wanted = self._wanted_before.get(entry) or await self._look_up(tree_id)
+        if wanted is None:
+            await self._store.drop(entry)
+        elif wanted not in self._unplaced and (stream := self._fleet.ready_for(wanted)):
+            await self._assign(tree_id, stream)
+            await self._store.drop(entry)
+        else:
+            self._unplaced.add(wanted)
+            self._wanted[entry] = wanted
+
+    async def _look_up(self, tree_id: str) -> Wanted | None:
+        """What a tree asks of its worker; None: it does not wait for one any more."""
         try:
             record = await self._store.tree(tree_id)
         except TreeNotFoundError:
-            record = None
-        if record is None or record.state is not TreeState.QUEUED:
-            await self._store.ack(entry)
-            return
-        wanted = Wanted(record.model, record.policy, capacity_of(search_of(record.search).parameters))
-        until = asyncio.get_running_loop().time() + _KEEP
-        waiting = self._waiting[tree_id] = _Waiting(entry, tree_id, wanted, until)
-        await self._hand_out(waiting)
-
-    async def _hand_out(self, waiting: _Waiting) -> None:
-        if waiting.until < asyncio.get_running_loop().time():
-            del self._waiting[waiting.tree_id]
-        elif stream := self._fleet.ready_for(waiting.wanted):
-            await self._assign(waiting.tree_id, stream)
-            await self._store.ack(waiting.entry)
-            del self._waiting[waiting.tree_id]
+            return None
+        if record.state is not TreeState.QUEUED:
+            return None
+        return Wanted(record.model, record.policy, capacity_of(search_of(record.search).parameters))
 
     async def _assign(self, tree_id: str, stream: WorkerStream) -> None:
         """Gives a tree to a worker, unless it is no longer queued."""

@@ -48,9 +48,11 @@ class WorkerStream:
         return model in ("", self.hello.model)
 
     def can_run(self, wanted: Wanted) -> bool:
-        """Whether it knows the policy and takes the capacity."""
-        known = any(policy.name == wanted.policy for policy in self.hello.policies)
-        return known and wanted.capacity <= self.hello.max_capacity
+        """Whether it knows the policy, has the scores that it needs, and takes the capacity."""
+        policy = next((policy for policy in self.hello.policies if policy.name == wanted.policy), None)
+        if policy is None or wanted.capacity > self.hello.max_capacity:
+            return False
+        return bool(self.hello.scorer) or not policy.needs_scores
 
     def reserve(self, tree_id: str) -> None:
         """Spends one credit on a tree that is about to be assigned."""

@@ -17,7 +17,6 @@ UNSCORED = -1
 
 TREES = "tb:trees"  # zset: all trees by creation time, written before the tree itself
 QUEUE = "tb:queue"  # stream of queued trees
-QUEUE_GROUP = "gateways"  # its consumer group
 WORKERS = "tb:workers"  # zset: workers by the time they were last heard of
 
 

@@ -14,7 +14,6 @@ from tree_store.writes import LATE_VOTE, TreeWrites
 
 # Seconds.
 _STRAY_AFTER = 300.0  # a tree that is on the list for so long and was not created never will be
-_FORGET_CONSUMER_AFTER = 3600.0
 _TREES_PER_READ = 500
 
 
@@ -64,7 +63,6 @@ class Sweep(TreeWrites, Presence):
         self._open_since = oldest_open
         strays = await self._drop_strays(now - _STRAY_AFTER)
         await self._forget_workers()
-        await self._forget_consumers(_FORGET_CONSUMER_AFTER)
         return Swept(
             requeued=tuple(done["requeued"]),
             expired=tuple(done["expired"]),
@@ -96,12 +94,12 @@ class Sweep(TreeWrites, Presence):
 
         The queue is read after the trees: what was taken from it in between is not queued any more.
         """
-        put_back = await self._requeue_unacked()
         entries = await self._entries()
-        for tree_id, entry in queued.items():
-            if entry not in entries and await self._enqueue(tree_id, replaces=entry):
-                put_back.append(tree_id)
-        return put_back
+        return [
+            tree_id
+            for tree_id, entry in queued.items()
+            if entry not in entries and await self._enqueue(tree_id, replaces=entry)
+        ]
 
     async def _listed(self, since: float) -> AsyncIterator[tuple[str, float, dict[str, str]]]:
         """(tree id, time of listing, state and what makes it overdue) of trees listed since then."""

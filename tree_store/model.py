@@ -214,7 +214,7 @@ class Batch:
     """Everything that one write of a running tree changes; applied whole or not at all.
 
     fields: meta hash fields to set, as strings (`generated`, `degraded`, …). policy_state: JSON, when it has
-    changed. rounds: in the order in which they were held. progress: append a `progress` event with the counters.
+    changed. rounds: in the order in which they were held. progress: append a `progress` event, the counters.
     """
 
     nodes: tuple[NodeChange, ...] = ()

@@ -194,7 +194,7 @@ class TreeWrites(TreeReads, DispatchQueue):
             with translated():
                 entry = text(await self._redis.hget(keys.meta, "queue_entry"))
             if entry:
-                await self.ack(entry)
+                await self.drop(entry)
         return ended
 
     async def _open_nodes(self, keys: TreeKeys) -> list[NodeChange]:

@@ -187,11 +187,18 @@ async def scripted_worker(
     *,
     max_capacity: int = 64,
     policies: Sequence[pb.Policy] = POLICIES,
+    scorer: str = "mlp",
 ) -> AsyncIterator[ScriptedWorker]:
     """A worker that has said hello; its stream ends with the block."""
     stream: Any = work_pb2_grpc.WorkServiceStub(channel).Work()
     hello = work_pb2.Hello(
-        worker=worker, model=model, slots=4, max_context=1024, max_capacity=max_capacity, policies=policies
+        worker=worker,
+        model=model,
+        slots=4,
+        max_context=1024,
+        max_capacity=max_capacity,
+        policies=policies,
+        scorer=scorer,
     )
     await stream.write(work_pb2.WorkRequest(hello=hello))
     connected = ScriptedWorker(store, stream)

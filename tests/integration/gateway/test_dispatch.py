@@ -12,7 +12,6 @@ import pytest
 from redis.asyncio import Redis
 
 import gateway.dispatcher as gateway_dispatcher
-import tree_store.dispatch_queue
 from gateway.config import GatewayConfig
 from tests.integration.gateway.harness import (
     Gateway,
@@ -189,40 +188,74 @@ async def test_a_tree_handed_back_goes_to_the_next_worker(gateway: Gateway) -> N
     assert (again.tree_id, again.epoch) == (tree_id, 2)
 
 
-async def test_what_a_dead_gateway_had_taken_comes_back(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree_id = await queued(gateway)
-    assert [taken for _, taken in await gateway.store.read_queue("dead", 1)] == [tree_id]
-    async with scripted_worker(gateway.channel, gateway.store) as worker:
-        await worker.grant()
-        await looked_for_work(gateway)
-        assert worker.assignments.empty()
-        # as if it had been a minute
-        monkeypatch.setattr(tree_store.dispatch_queue, "UNACKED_AFTER", 0.01)
-        search = await worker.take()
-
-    assert search.tree_id == tree_id
-
-
-async def test_a_tree_that_found_no_worker_goes_back_to_the_queue_and_is_found_again(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # as if what was taken and not handed out were given up, and taken over, soon after
-    monkeypatch.setattr(gateway_dispatcher, "_KEEP", 0.1)
-    monkeypatch.setattr(tree_store.dispatch_queue, "UNACKED_AFTER", 0.2)
-    tree_id = await queued(gateway, model="large")
+async def test_a_tree_that_no_worker_fits_keeps_its_place(gateway: Gateway) -> None:
+    large = [await queued(gateway, model="large") for _ in range(3)]
     async with scripted_worker(gateway.channel, gateway.store, "w1", "small") as small:
-        await small.grant()
-        for _ in range(3):
+        await small.grant(2)
+        for _ in range(2):
             await looked_for_work(gateway)
         assert small.assignments.empty()
-        async with scripted_worker(gateway.channel, gateway.store, "w2", "large") as large:
-            await large.grant()
-            search = await large.take()
+        assert [tree_id for _, tree_id in await gateway.store.queue()] == large
+        async with scripted_worker(gateway.channel, gateway.store, "w2", "large") as worker:
+            taken = []
+            for _ in large:
+                await worker.grant()
+                taken.append((await worker.take()).tree_id)
 
-    assert (search.tree_id, search.epoch) == (tree_id, 1)
+    assert taken == large
     await queue_shrinks_to(gateway.store, 0)
+
+
+async def test_many_trees_that_no_worker_fits_hold_up_no_other(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_dispatcher, "_PAGE", 3)
+    monkeypatch.setattr(gateway_dispatcher, "_REMEMBERED", 5)
+    large = [await queued(gateway, model="large") for _ in range(10)]
+    async with scripted_worker(gateway.channel, gateway.store, "w1", "small") as small:
+        await small.grant(2)
+        await looked_for_work(gateway)
+        for _ in range(2):
+            tree_id = await queued(gateway, model="small")
+            assert (await small.take()).tree_id == tree_id
+
+    assert [tree_id for _, tree_id in await gateway.store.queue()] == large
+
+
+async def test_a_gateway_leaves_to_another_what_its_own_workers_do_not_fit(
+    config: GatewayConfig, gateway: Gateway
+) -> None:
+    async with (
+        running_gateway(config) as other,
+        scripted_worker(gateway.channel, gateway.store, "w1", "small") as here,
+        scripted_worker(other.channel, gateway.store, "w2", "large") as there,
+    ):
+        await here.grant(5)
+        trees = [await queued(other, model="large") for _ in range(2)]
+        await looked_for_work(gateway)
+        await there.grant(2)
+        taken = [(await there.take()).tree_id for _ in trees]
+
+    assert taken == trees
+    assert here.assignments.empty()
+
+
+async def test_a_tree_that_needs_scores_goes_to_a_worker_with_a_scorer(gateway: Gateway) -> None:
+    policies = [pb.Policy(name="gambit", needs_scores=True)]
+    async with (
+        scripted_worker(gateway.channel, gateway.store, "w1", policies=policies, scorer="") as without,
+        scripted_worker(gateway.channel, gateway.store, "w2", policies=policies) as scored,
+    ):
+        await scored.grant()
+        await gateway.knows_policies()
+        await looked_for_work(gateway)
+        await without.grant(5)
+        await looked_for_work(gateway)
+        tree_id = await queued(gateway)
+        search = await scored.take()
+
+    assert search.tree_id == tree_id
+    assert without.assignments.empty()
 
 
 async def test_what_a_lost_queue_held_is_put_back(gateway: Gateway, redis: Redis) -> None:

@@ -16,31 +16,31 @@ from tests.integration.tree_store.helpers import (
     running,
     spawn,
 )
-from tree_store import dispatch_queue
 from tree_store.errors import TransitionRefusedError
-from tree_store.keys import QUEUE, QUEUE_GROUP, TREES, WORKERS, TreeKeys
+from tree_store.keys import QUEUE, TREES, WORKERS, TreeKeys
 from tree_store.leases import Swept
 from tree_store.model import TreeState
 from tree_store.store import TreeStore
 
 
-async def test_trees_leave_the_queue_in_order_and_once(store: TreeStore) -> None:
-    ids = [await queued(store) for _ in range(3)]
+async def test_trees_keep_their_place_in_the_queue_until_they_are_dropped(store: TreeStore) -> None:
+    ids = [await queued(store) for _ in range(4)]
 
-    first = await store.read_queue("one", 0, count=2)
-    second = await store.read_queue("another", 0, count=2)
+    first = await store.queue(count=2)
+    second = await store.queue(first[-1][0])
 
     assert [tree for _, tree in first + second] == ids
+    await store.drop(first[1][0])
+    await store.drop(first[1][0])
+    assert await store.queue() == [first[0], *second]
+    assert await store.queue(first[1][0]) == second
     assert await store.queue_length() == 3
-    for entry, _ in first + second:
-        await store.ack(entry)
-    assert await store.queue_length() == 0
-    assert await store.read_queue("one", 0) == []
+    assert await store.queue(second[-1][0]) == []
 
 
 async def test_a_reader_waits_for_a_tree(store: TreeStore) -> None:
     async with asyncio.TaskGroup() as group:
-        reading = group.create_task(store.read_queue("one", 5))
+        reading = group.create_task(store.queue(block=5))
         await asyncio.sleep(0.1)
         assert not reading.done()
         tree_id = await queued(store)
@@ -62,7 +62,7 @@ async def test_a_tree_that_comes_twice_is_assigned_once(store: TreeStore, client
     tree_id = await queued(store)
     client.hset(TreeKeys(tree_id).meta, "queue_entry", "")  # as after a crash between the two writes
     await store.enqueue(tree_id)
-    entries = await store.read_queue("one", 0, count=5)
+    entries = await store.queue()
     assert [tree for _, tree in entries] == [tree_id, tree_id]
 
     await store.assign(tree_id, "worker", LEASE)
@@ -100,14 +100,14 @@ async def test_a_sweep_without_work_does_nothing(store: TreeStore) -> None:
 
 async def test_the_sweep_requeues_what_lost_its_worker(store: TreeStore) -> None:
     tree_id, epoch = await running(store, lease=0.05)
-    [(entry, _)] = await store.read_queue("one", 0)
-    await store.ack(entry)
+    [(entry, _)] = await store.queue()
+    await store.drop(entry)
     await store.commit(tree_id, epoch, 1, spawn(LIVE))
     await asyncio.sleep(0.1)
 
     assert await store.sweep() == Swept(requeued=(tree_id,))
 
-    [(_, again)] = await store.read_queue("one", 0, count=5)
+    [(_, again)] = await store.queue()
     assert again == tree_id
     assert (await store.assign(tree_id, "another", LEASE)).epoch == 2
 
@@ -152,7 +152,7 @@ async def test_the_sweep_finds_what_never_came_into_the_queue(store: TreeStore) 
     assert await store.sweep() == Swept(enqueued=(new.tree_id,))
     assert await store.sweep() == Swept()
 
-    assert [tree for _, tree in await store.read_queue("one", 0, count=5)] == [new.tree_id]
+    assert [tree for _, tree in await store.queue()] == [new.tree_id]
 
 
 async def test_the_sweep_refills_a_queue_that_was_lost(store: TreeStore, client: Client) -> None:
@@ -162,23 +162,7 @@ async def test_the_sweep_refills_a_queue_that_was_lost(store: TreeStore, client:
     swept = await store.sweep()
 
     assert swept == Swept(enqueued=tuple(ids))
-    assert [tree for _, tree in await store.read_queue("one", 0, count=5)] == ids
-
-
-async def test_the_sweep_takes_back_what_a_dead_reader_held(
-    store: TreeStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dispatch_queue, "UNACKED_AFTER", 0.05)
-    waiting = await queued(store)
-    assigned = await queued(store)
-    assert len(await store.read_queue("dead", 0, count=5)) == 2
-    await store.assign(assigned, "worker", LEASE)
-    await asyncio.sleep(0.1)
-
-    assert await store.sweep() == Swept(enqueued=(waiting,))
-
-    assert [tree for _, tree in await store.read_queue("one", 0, count=5)] == [waiting]
-    assert await store.queue_length() == 1
+    assert [tree for _, tree in await store.queue()] == ids
 
 
 async def test_the_sweep_drops_ids_without_a_tree(store: TreeStore, client: Client) -> None:
@@ -188,16 +172,6 @@ async def test_the_sweep_drops_ids_without_a_tree(store: TreeStore, client: Clie
     assert await store.sweep() == Swept(strays=("gone", "never-created"))
 
     assert set(client.zrange(TREES, 0, -1)) == {tree_id, "just-listed"}
-
-
-async def test_the_sweep_forgets_readers_that_left(store: TreeStore, client: Client) -> None:
-    await queued(store)
-    await store.read_queue("holds-an-entry", 0)
-    await store.read_queue("holds-nothing", 0)
-
-    await store._forget_consumers(idle=-1)
-
-    assert [c["name"] for c in client.xinfo_consumers(QUEUE, QUEUE_GROUP)] == ["holds-an-entry"]
 
 
 async def test_an_old_tree_is_looked_after_however_many_ended_since(store: TreeStore) -> None:

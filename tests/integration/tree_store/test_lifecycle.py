@@ -168,13 +168,13 @@ async def test_a_tree_is_lost_when_its_lease_runs_out_and_not_before(store: Tree
 
 async def test_a_tree_handed_back_waits_in_the_queue_again(store: TreeStore) -> None:
     tree_id, epoch = await running(store)
-    [(entry, _)] = await store.read_queue("test", 0)
-    await store.ack(entry)
+    [(entry, _)] = await store.queue()
+    await store.drop(entry)
 
     await store.requeue(tree_id, epoch)
     await store.requeue(tree_id, epoch)
 
-    assert [tree for _, tree in await store.read_queue("test", 0, count=10)] == [tree_id]
+    assert [tree for _, tree in await store.queue()] == [tree_id]
 
 
 async def test_cancelling_a_queued_tree_ends_it_and_takes_it_out_of_the_queue(store: TreeStore) -> None:

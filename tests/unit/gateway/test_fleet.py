@@ -59,13 +59,19 @@ async def test_the_worker_with_the_most_credit_is_taken() -> None:
         # nobody can: whoever serves the model says why
         (Wanted("small", "gambit", 65), "w1"),
         (Wanted("small", "sart", 0), "w1"),
+        # without a scorer only where no worker has one
+        (Wanted("", "step", 0), "w4"),
+        (Wanted("unscored", "step", 0), "w5"),
     ],
 )
 async def test_a_tree_goes_to_a_worker_that_can_run_it(wanted: Wanted, expected: str | None) -> None:
     fleet = Fleet()
     joined(fleet, 1, "w1", "small")
     joined(fleet, 1, "w2", "large", max_capacity=256)
+    step = pb.Policy(name="step", needs_scores=True)
     joined(fleet, 1, "w3", "large", policies=[pb.Policy(name="sart")])
+    joined(fleet, 1, "w4", "scored", policies=[step], scorer="mlp")
+    joined(fleet, 2, "w5", "unscored", policies=[step])
     stream = fleet.ready_for(wanted)
 
     assert (stream.worker if stream else None) == expected
