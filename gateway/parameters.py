@@ -54,8 +54,8 @@ def _check_shape(name: str, value: struct_pb2.Value) -> str | None:
     kind = value.WhichOneof("kind")
     if not 0 < len(name) <= MAX_NAME_CHARS:
         return f"a name has 1 to {MAX_NAME_CHARS} characters"
-    if kind not in ("number_value", "string_value", "bool_value"):
-        return "must be a number, a string or a boolean"
+    if kind not in ("number_value", "string_value", "bool_value", "null_value"):
+        return "must be a number, a string, a boolean or null"
     if kind == "number_value" and not math.isfinite(value.number_value):
         return f"must be a finite number, is {value.number_value}"
     if len(value.string_value) > MAX_VALUE_CHARS:
@@ -68,6 +68,8 @@ def _check_against(policy: pb.Policy, name: str, value: struct_pb2.Value) -> str
     if parameter is None:
         return _unknown(name, policy)
     kind = value.WhichOneof("kind")
+    if kind == "null_value" and _takes_null(parameter):
+        return None
     match parameter.type:
         case "bool" if kind != "bool_value":
             return f"must be true or false, is {_show(value)}"
@@ -88,6 +90,11 @@ def _unknown(name: str, policy: pb.Policy) -> str:
     return f"{policy.name} has no such parameter; {hint}It has {', '.join(known)}"
 
 
+def _takes_null(parameter: pb.PolicyParameter) -> bool:
+    """Whether null is the default of some profile: a parameter that may be left out is one of those."""
+    return any(default.WhichOneof("kind") == "null_value" for default in parameter.defaults.values())
+
+
 def _in_range(parameter: pb.PolicyParameter, number: float) -> bool:
     if parameter.type == "int" and (not number.is_integer() or abs(number) > _EXACT):
         return False
@@ -100,13 +107,14 @@ def _range(parameter: pb.PolicyParameter) -> str:
     what = "an integer" if parameter.type == "int" else "a number"
     low = _number(parameter.minimum) if parameter.HasField("minimum") else None
     high = _number(parameter.maximum) if parameter.HasField("maximum") else None
+    null = " or null" if _takes_null(parameter) else ""
     if low and high:
-        return f"{what} from {low} to {high}"
+        return f"{what} from {low} to {high}{null}"
     if low:
-        return f"{what}, at least {low}"
+        return f"{what}, at least {low}{null}"
     if high:
-        return f"{what}, at most {high}"
-    return what
+        return f"{what}, at most {high}{null}"
+    return what + null
 
 
 def _show(value: struct_pb2.Value) -> str:
@@ -115,6 +123,8 @@ def _show(value: struct_pb2.Value) -> str:
             return _number(value.number_value)
         case "bool_value":
             return "true" if value.bool_value else "false"
+        case "null_value":
+            return "null"
         case _:
             return repr(value.string_value)
 

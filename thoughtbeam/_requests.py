@@ -34,7 +34,7 @@ class SearchOptions(TypedDict, total=False):
     """
 
     profile: str | None
-    parameters: Mapping[str, bool | int | float | str] | None
+    parameters: Mapping[str, bool | int | float | str | None] | None
     model: str | None
     answer_mode: AnswerMode
     answer_regex: str | None
@@ -54,7 +54,7 @@ def reason_request(
     *,
     policy: str,
     profile: str | None = None,
-    parameters: Mapping[str, bool | int | float | str] | None = None,
+    parameters: Mapping[str, bool | int | float | str | None] | None = None,
     model: str | None = None,
     answer_mode: AnswerMode = "boxed",
     answer_regex: str | None = None,
@@ -122,12 +122,12 @@ def _set_prompt(search: pb.Search, prompt: Prompt) -> None:
             ) from error
 
 
-def _set_parameters(search: pb.Search, parameters: Mapping[str, bool | int | float | str]) -> None:
+def _set_parameters(search: pb.Search, parameters: Mapping[str, bool | int | float | str | None]) -> None:
     for name, value in parameters.items():
-        if not isinstance(value, bool | int | float | str):
+        if not isinstance(value, bool | int | float | str | None):
             raise invalid_field(
                 f"search.parameters.{name}",
-                f"{type(value).__name__} is neither a number, a truth value nor a string",
+                f"{type(value).__name__} is neither a number, a truth value, a string nor None",
             )
         search.parameters[name] = value
 

@@ -25,11 +25,13 @@ def open_client(args: argparse.Namespace) -> Client:
     return Client(args.endpoint, retry=RetryConfig(first_contact=2.0))
 
 
-def parameter(text: str) -> tuple[str, bool | int | float | str]:
-    """`NAME=VALUE` of a policy's parameter; the value is a number or a truth value if it looks like one."""
+def parameter(text: str) -> tuple[str, bool | int | float | str | None]:
+    """`NAME=VALUE` of a policy's parameter; the value is a number, true, false or null if it reads so."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    if value.lower() == "null":
+        return name, None
     if value.lower() in ("true", "false"):
         return name, value.lower() == "true"
     for number in (int, float):

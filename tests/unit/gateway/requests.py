@@ -26,7 +26,12 @@ def gambit() -> pb.Policy:
             ),
             pb.PolicyParameter(name="K", type="int", minimum=0),
             pb.PolicyParameter(name="kv_high_water", type="float", minimum=0, maximum=1),
-            pb.PolicyParameter(name="child_temperature", type="float", maximum=2),
+            pb.PolicyParameter(
+                name="child_temperature",
+                type="float",
+                maximum=2,
+                defaults={"paper": struct_pb2.Value(null_value=struct_pb2.NULL_VALUE)},
+            ),
             pb.PolicyParameter(name="refill", type="bool"),
             pb.PolicyParameter(name="interval_scope", type="choice", choices=["tree", "trace"]),
         ],

@@ -81,6 +81,7 @@ GOOD: dict[str, Change] = {
     "conversation": talk(("system", "Be brief."), ("user", "1+1?"), ("assistant", "2"), ("user", "And 2+2?")),
     "any model": search_set(model=""),
     "the worker's own profile": search_set(profile=""),
+    "null where that is the default": param("child_temperature", None),
     "a policy without parameters": lambda request: (
         search_set(policy="vanilla")(request),
         request.search.ClearField("parameters"),
@@ -179,7 +180,14 @@ BAD: list[tuple[str, Change, str, str]] = [
         "search.parameters.kv_high_water",
         "a number from 0 to 1, is -0.1",
     ),
-    ("one-sided", param("child_temperature", 3), "search.parameters.child_temperature", "at most 2, is 3"),
+    (
+        "one-sided",
+        param("child_temperature", 3),
+        "search.parameters.child_temperature",
+        "must be a number, at most 2 or null, is 3",
+    ),
+    ("null", param("K", None), "search.parameters.K", "must be an integer, at least 0, is null"),
+    ("null for a flag", param("refill", None), "search.parameters.refill", "true or false, is null"),
     ("number for a flag", param("refill", 1), "search.parameters.refill", "must be true or false, is 1"),
     (
         "choice",
@@ -252,10 +260,9 @@ def test_what_is_not_is_named_with_what_is_allowed(case: str, change: Change, fi
 BAD_FOR_ANY_POLICY: list[tuple[str, struct_pb2.Value, str]] = [
     ("NaN", struct_pb2.Value(number_value=math.nan), "finite number, is nan"),
     ("infinite", struct_pb2.Value(number_value=-math.inf), "finite number, is -inf"),
-    ("null", struct_pb2.Value(null_value=struct_pb2.NULL_VALUE), "a number, a string or a boolean"),
-    ("nothing", struct_pb2.Value(), "a number, a string or a boolean"),
-    ("list", struct_pb2.Value(list_value=struct_pb2.ListValue()), "a number, a string or a boolean"),
-    ("struct", struct_pb2.Value(struct_value=struct_pb2.Struct()), "a number, a string or a boolean"),
+    ("nothing", struct_pb2.Value(), "a number, a string, a boolean or null"),
+    ("list", struct_pb2.Value(list_value=struct_pb2.ListValue()), "a number, a string, a boolean or null"),
+    ("struct", struct_pb2.Value(struct_value=struct_pb2.Struct()), "a number, a string, a boolean or null"),
     ("long text", struct_pb2.Value(string_value="x" * 201), "at most 200 characters"),
 ]
 

@@ -272,6 +272,7 @@ def test_ranges_in_words(
         ("r=0.9", ("r", 0.9)),
         ("refill=False", ("refill", False)),
         ("refill=true", ("refill", True)),
+        ("child_temperature=null", ("child_temperature", None)),
         ("vote=weighted", ("vote", "weighted")),
         ("x=a=b", ("x", "a=b")),
     ],

@@ -15,7 +15,7 @@ def test_every_argument_reaches_its_field() -> None:
         "6 * 7?",
         policy="gambit",
         profile="tiny",
-        parameters={"C": 24, "r": 0.9, "refill": False, "vote": "weighted"},
+        parameters={"C": 24, "r": 0.9, "refill": False, "vote": "weighted", "child_temperature": None},
         model="tiny_reasoner",
         answer_mode="regex",
         answer_regex="= (.*)",
@@ -37,7 +37,13 @@ def test_every_argument_reaches_its_field() -> None:
         "gambit",
         "tiny",
     )
-    assert dict(search.parameters) == {"C": 24, "r": 0.9, "refill": False, "vote": "weighted"}
+    assert dict(search.parameters) == {
+        "C": 24,
+        "r": 0.9,
+        "refill": False,
+        "vote": "weighted",
+        "child_temperature": None,
+    }
     assert (search.answer_mode, search.answer_regex) == (pb.ANSWER_MODE_REGEX, "= (.*)")
     assert search.sampling == pb.Sampling(temperature=0.0, top_p=0.9, top_k=50)
     assert search.budgets.deadline.ToMilliseconds() == 2500
@@ -81,7 +87,6 @@ def test_no_messages_are_still_a_conversation() -> None:
     ("arguments", "field"),
     [
         ({"answer_mode": "prose"}, "search.answer_mode"),
-        ({"parameters": {"C": None}}, "search.parameters.C"),
         ({"parameters": {"C": [1]}}, "search.parameters.C"),
         ({"top_k": -1}, "search.sampling.top_k"),
         ({"seed": 2**64}, "search.seed"),
