@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tree_store.connection import text
@@ -14,6 +14,11 @@ from tree_store.writes import LATE_VOTE, TreeWrites
 
 # Seconds.
 _STRAY_AFTER = 300.0  # a tree that is on the list for so long and was not created never will be
+# A tree is looked at for so long after it was first seen to have ended: a Redis that comes back without its
+# last second may have it running again.
+_SETTLED_AFTER = 60.0
+_CLOCK_SLACK = 1.0  # by which the server's clock may be set back between two registrations
+_WHOLE_LIST_EVERY = 3600.0  # to find what has left Redis; the sweeps in between read what is new
 _TREES_PER_READ = 500
 
 
@@ -35,33 +40,39 @@ class Swept:
 
 
 class Sweep(TreeWrites, Presence):
-    """Looks at all trees that have not ended."""
+    """Looks at the trees that have not ended: a sweep costs what is open or new, not what is kept."""
 
-    # Everything on the list before this time has ended; found by the last sweep of this process.
-    _open_since = 0.0
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._watched: dict[str, float] = {}  # time of listing, by tree id
+        self._seen_ended: dict[str, float] = {}  # when that was seen first, of watched trees
+        self._listed_until = 0.0  # everything listed before that has been taken up
+        self._whole_list_at = 0.0
 
     async def sweep(self) -> Swept:
         """Requeues trees whose lease has run out, ends those whose deadline passed in the queue, puts back
         what the queue has lost, and trims `tb:trees`, `tb:queue` and `tb:workers`."""
         now = await self._now()
+        await self._watch_new(now)
         done: dict[str, list[str]] = {name: [] for name in ("requeued", "expired", "given_up", "cancelled")}
         queued: dict[str, str] = {}
-        oldest_open = now
-        async for tree_id, listed, fields in self._listed(self._open_since - _STRAY_AFTER):
-            state = fields["state"]
-            ended = TreeState(state).terminal if state else listed < now - _STRAY_AFTER
-            if ended:
+        strays: list[str] = []
+        async for tree_id, fields in self._read(list(self._watched)):
+            if not fields["state"]:
+                if self._watched[tree_id] < now - _STRAY_AFTER:
+                    strays.append(tree_id)
                 continue
-            oldest_open = min(oldest_open, listed)
-            if state == TreeState.QUEUED:
-                queued[tree_id] = fields["queue_entry"]
+            if TreeState(fields["state"]).terminal:
+                self._forget_ended(tree_id, now)
+                continue
+            self._seen_ended.pop(tree_id, None)
             verdict = await self._overdue(tree_id, fields, now)
             if verdict:
                 done[verdict].append(tree_id)
-                queued.pop(tree_id, None)
+            elif fields["state"] == TreeState.QUEUED:
+                queued[tree_id] = fields["queue_entry"]
         enqueued = await self._put_back(queued)
-        self._open_since = oldest_open
-        strays = await self._drop_strays(now - _STRAY_AFTER)
+        await self._drop_strays(strays)
         await self._forget_workers()
         return Swept(
             requeued=tuple(done["requeued"]),
@@ -71,6 +82,22 @@ class Sweep(TreeWrites, Presence):
             enqueued=tuple(enqueued),
             strays=tuple(strays),
         )
+
+    async def _watch_new(self, now: float) -> None:
+        """Takes up what was listed since the last time, now and then everything."""
+        since = self._listed_until - _CLOCK_SLACK
+        if now >= self._whole_list_at:
+            since = 0.0
+        with translated():
+            listed = await self._redis.zrange(TREES, since, "+inf", byscore=True, withscores=True)
+        self._watched.update((text(tree_id), time) for tree_id, time in listed)
+        self._listed_until = now
+        if not since:
+            self._whole_list_at = now + _WHOLE_LIST_EVERY
+
+    def _forget_ended(self, tree_id: str, now: float) -> None:
+        if now - self._seen_ended.setdefault(tree_id, now) >= _SETTLED_AFTER:
+            del self._watched[tree_id], self._seen_ended[tree_id]
 
     async def _overdue(self, tree_id: str, fields: Mapping[str, str], now: float) -> str:
         """Does what is due for one open tree; the scripts check again. Returns the name of it, or ""."""
@@ -101,30 +128,24 @@ class Sweep(TreeWrites, Presence):
             if entry not in entries and await self._enqueue(tree_id, replaces=entry)
         ]
 
-    async def _listed(self, since: float) -> AsyncIterator[tuple[str, float, dict[str, str]]]:
-        """(tree id, time of listing, state and what makes it overdue) of trees listed since then."""
+    async def _read(self, tree_ids: Sequence[str]) -> AsyncIterator[tuple[str, dict[str, str]]]:
+        """(tree id, state and what makes it overdue) of these trees; the state of one that is none is ""."""
         names = ("state", "epoch", "lease", "deadline", "cancel_requested", "queue_entry")
-        with translated():
-            listed = await self._redis.zrange(TREES, since, "+inf", byscore=True, withscores=True)
-        for first in range(0, len(listed), _TREES_PER_READ):
-            chunk = [(text(tree_id), score) for tree_id, score in listed[first : first + _TREES_PER_READ]]
+        for first in range(0, len(tree_ids), _TREES_PER_READ):
+            chunk = tree_ids[first : first + _TREES_PER_READ]
             with translated():
                 async with self._redis.pipeline(transaction=False) as pipeline:
-                    for tree_id, _ in chunk:
+                    for tree_id in chunk:
                         pipeline.hmget(TreeKeys(tree_id).meta, names)
                     found = await pipeline.execute()
-            for (tree_id, score), values in zip(chunk, found, strict=True):
-                yield tree_id, score, dict(zip(names, map(text, values), strict=True))
+            for tree_id, values in zip(chunk, found, strict=True):
+                yield tree_id, dict(zip(names, map(text, values), strict=True))
 
-    async def _drop_strays(self, until: float) -> list[str]:
-        """Takes ids off the list that are older than that and have no tree, looking at the oldest first."""
-        with translated():
-            ids = await self._redis.zrange(TREES, "-inf", until, byscore=True, offset=0, num=_TREES_PER_READ)
-            async with self._redis.pipeline(transaction=False) as pipeline:
-                for tree_id in ids:
-                    pipeline.exists(TreeKeys(text(tree_id)).meta)
-                exist = await pipeline.execute()
-            strays = [text(tree_id) for tree_id, known in zip(ids, exist, strict=True) if not known]
-            if strays:
+    async def _drop_strays(self, strays: Sequence[str]) -> None:
+        """Takes ids without a tree off the list."""
+        if strays:
+            with translated():
                 await self._redis.zrem(TREES, *strays)
-        return strays
+        for tree_id in strays:
+            del self._watched[tree_id]
+            self._seen_ended.pop(tree_id, None)

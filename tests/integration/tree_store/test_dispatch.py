@@ -10,16 +10,18 @@ import pytest
 from tests.integration.tree_store.helpers import (
     LEASE,
     LIVE,
+    NO_ANSWER,
     Client,
     new_tree,
     queued,
     running,
     spawn,
 )
+from tree_store import leases
 from tree_store.errors import TransitionRefusedError
 from tree_store.keys import QUEUE, TREES, WORKERS, TreeKeys
 from tree_store.leases import Swept
-from tree_store.model import TreeState
+from tree_store.model import Batch, TreeState
 from tree_store.store import TreeStore
 
 
@@ -172,6 +174,39 @@ async def test_the_sweep_drops_ids_without_a_tree(store: TreeStore, client: Clie
     assert await store.sweep() == Swept(strays=("gone", "never-created"))
 
     assert set(client.zrange(TREES, 0, -1)) == {tree_id, "just-listed"}
+
+
+async def test_a_sweep_reads_what_is_open_and_not_what_is_kept(
+    store: TreeStore, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "_SETTLED_AFTER", 0.0)
+    monkeypatch.setattr(leases, "_CLOCK_SLACK", 0.0)
+
+    def reads() -> int:
+        return int(client.info("commandstats").get("cmdstat_hmget", {"calls": 0})["calls"])
+
+    open_tree, _ = await running(store)
+    for _ in range(50):
+        await store.request_cancel(await queued(store))
+    await store.sweep()  # sees that they have ended
+
+    before = reads()
+    await store.sweep()
+
+    assert reads() - before == 1
+    assert (await store.tree(open_tree)).state is TreeState.RUNNING
+
+
+async def test_a_tree_that_runs_again_after_it_had_ended_is_looked_after(
+    store: TreeStore, client: Client
+) -> None:
+    tree_id, epoch = await running(store, lease=0.05)
+    await store.finish(tree_id, epoch, 1, Batch(), TreeState.SUCCEEDED, NO_ANSWER, None)
+    assert await store.sweep() == Swept()
+    # as when Redis comes back without the last second
+    client.hset(TreeKeys(tree_id).meta, mapping={"state": "running", "lease": "1.000"})
+
+    assert await store.sweep() == Swept(requeued=(tree_id,))
 
 
 async def test_an_old_tree_is_looked_after_however_many_ended_since(store: TreeStore) -> None:
