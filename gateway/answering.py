@@ -55,9 +55,8 @@ def as_status(error: Exception) -> StatusError:
         case StatusError():
             return error
         case TreeNotFoundError():
-            return StatusError(
-                code.NOT_FOUND, "TREE_NOT_FOUND", f"{error}: never created, deleted or expired"
-            )
+            message = f"{error}: it was never created, or it ended more than a day ago"
+            return StatusError(code.NOT_FOUND, "TREE_NOT_FOUND", message)
         case RequestReusedError():
             message = "request_id: it was used for another search; make a new one for each"
             return StatusError(code.ALREADY_EXISTS, "REQUEST_ID_REUSED", message)

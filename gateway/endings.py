@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 
+from gateway.mapping import failure_message
 from gateway.names import tree_name
 from thoughtbeam.runtime.status import StatusError, Violation
 from tree_store.model import Failure, TreeRecord, TreeState
@@ -30,4 +31,4 @@ def status_of(record: TreeRecord) -> StatusError | None:
 def _of_failure(failure: Failure, metadata: dict[str, str]) -> StatusError:
     violations = [Violation(field, description) for field, description in failure.violations]
     code = _CODES.get(failure.code, grpc.StatusCode.UNKNOWN)
-    return StatusError(code, failure.reason, failure.message, violations, metadata)
+    return StatusError(code, failure.reason, failure_message(failure), violations, metadata)

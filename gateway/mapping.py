@@ -16,6 +16,7 @@ from tree_store.events import Event
 from tree_store.model import Failure, NewTree, NodeRecord, NodeState, Outcome, TreeRecord, TreeState
 
 QUESTION_CHARS = 200
+_INTERNAL = 13  # google.rpc.Code
 
 _COUNTS = tuple(pb.TreeCounts.DESCRIPTOR.fields_by_name)
 _USAGE = tuple(pb.TokenUsage.DESCRIPTOR.fields_by_name)
@@ -116,11 +117,18 @@ def _add_outcome(message: pb.Result, outcome: Outcome) -> None:
         )
 
 
+def failure_message(failure: Failure) -> str:
+    """What a client is told: the text of an internal error is for the log, it may name hosts and files."""
+    if failure.code == _INTERNAL:
+        return "the search failed inside its worker, whose log says how"
+    return failure.message
+
+
 def error(failure: Failure) -> pb.TreeError:
     return pb.TreeError(
         code=failure.code,
         reason=failure.reason,
-        message=failure.message,
+        message=failure_message(failure),
         field_violations=[pb.FieldViolation(field=f, description=d) for f, d in failure.violations],
     )
 

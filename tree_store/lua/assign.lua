@@ -7,7 +7,7 @@
 
 local stored = redis.call('HMGET', KEYS[1], 'state', 'assignment', 'deadline', 'started', 'epoch')
 local state, assignment, deadline, started, last = unpack(stored)
-if not state then return refuse('NOT_FOUND', KEYS[1]) end
+if not state then return not_found() end
 if state == 'running' and assignment == ARGV[3] then return {tonumber(meta('epoch')), meta('search')} end
 if state ~= 'queued' then return refuse('TREE_REFUSED', state, 'it cannot be assigned') end
 -- one that has run is assigned even so: its new owner holds the vote over what has finished

@@ -8,7 +8,7 @@
 
 local stored = redis.call('HMGET', KEYS[1], 'state', 'cancel_requested')
 local state, asked = unpack(stored)
-if not state then return refuse('NOT_FOUND', KEYS[1]) end
+if not state then return not_found() end
 if state == 'queued' then return end_early(cjson.decode(ARGV[1])) end
 if state == 'running' and asked == '0' then
   redis.call('HSET', KEYS[1], 'cancel_requested', 1)

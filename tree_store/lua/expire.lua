@@ -8,7 +8,7 @@
 
 local stored = redis.call('HMGET', KEYS[1], 'state', 'deadline', 'epoch')
 local state, deadline, epoch = unpack(stored)
-if not state then return refuse('NOT_FOUND', KEYS[1]) end
+if not state then return not_found() end
 if state == 'expired' then return 1 end
 if state ~= 'queued' or epoch ~= '0' or milliseconds(deadline) > now then return 0 end
 return end_early(cjson.decode(ARGV[1]))

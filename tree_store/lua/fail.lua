@@ -9,7 +9,7 @@
 
 local stored = redis.call('HMGET', KEYS[1], 'epoch', 'state')
 local epoch, state = unpack(stored)
-if not epoch then return refuse('NOT_FOUND', KEYS[1]) end
+if not epoch then return not_found() end
 if epoch == ARGV[2] and state == 'failed' then return 1 end
 if epoch ~= ARGV[2] or state ~= 'running' then
   return refuse('STALE_EPOCH', 'epoch', ARGV[2], 'has ended, the tree is', state, 'at', epoch)

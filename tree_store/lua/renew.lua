@@ -6,7 +6,7 @@
 
 local stored = redis.call('HMGET', KEYS[1], 'epoch', 'state', 'cancel_requested')
 local epoch, state, cancel = unpack(stored)
-if not epoch then return refuse('NOT_FOUND', KEYS[1]) end
+if not epoch then return not_found() end
 if epoch ~= ARGV[1] or state ~= 'running' then
   return refuse('STALE_EPOCH', 'epoch', ARGV[1], 'has ended, the tree is', state, 'at', epoch)
 end

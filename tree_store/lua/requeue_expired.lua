@@ -5,6 +5,6 @@
 --#include shared/tree.lua
 
 local stored = redis.call('HMGET', KEYS[1], 'state', 'lease')
-if not stored[1] then return refuse('NOT_FOUND', KEYS[1]) end
+if not stored[1] then return not_found() end
 if stored[1] ~= 'running' or milliseconds(stored[2]) > now then return -1 end
 return back_to_queue('lease_expired')

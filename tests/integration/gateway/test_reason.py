@@ -92,7 +92,6 @@ async def test_no_answer_is_a_stated_outcome(gateway: Gateway) -> None:
             grpc.StatusCode.INVALID_ARGUMENT,
         ),
         (Failure(9, "NO_SCORER", "train one"), grpc.StatusCode.FAILED_PRECONDITION),
-        (Failure(13, "SEARCH_FAILED", "bug"), grpc.StatusCode.INTERNAL),
         (Failure(4711, "ODD", "no such code"), grpc.StatusCode.UNKNOWN),
     ],
     ids=lambda value: value.reason if isinstance(value, Failure) else "",

@@ -7,6 +7,7 @@ import dataclasses
 import grpc
 import pytest
 
+from gateway import mapping
 from gateway.admission import queue_full
 from gateway.answering import as_status
 from gateway.endings import status_of
@@ -30,8 +31,8 @@ CODE = grpc.StatusCode
         (StatusError(CODE.ABORTED, "STALE_EPOCH", "stale"), CODE.ABORTED, "STALE_EPOCH"),
         (TreeNotFoundError("no tree 1"), CODE.NOT_FOUND, "TREE_NOT_FOUND"),
         (RequestReusedError("tree 1"), CODE.ALREADY_EXISTS, "REQUEST_ID_REUSED"),
-        (StoreFullError("OOM"), CODE.RESOURCE_EXHAUSTED, "STORE_FULL"),
-        (StoreUnavailableError("refused"), CODE.UNAVAILABLE, "STORE_UNAVAILABLE"),
+        (StoreFullError("secret"), CODE.RESOURCE_EXHAUSTED, "STORE_FULL"),
+        (StoreUnavailableError("secret"), CODE.UNAVAILABLE, "STORE_UNAVAILABLE"),
         (SequenceGapError("bug"), CODE.INTERNAL, "INTERNAL"),
         (ValueError("the question was: secret"), CODE.INTERNAL, "INTERNAL"),
     ],
@@ -84,6 +85,17 @@ def test_violations_of_a_failure_reach_the_caller() -> None:
 
     assert status is not None
     assert list(status.violations) == [Violation("search.parameters.K", "at most 12")]
+
+
+def test_the_text_of_an_internal_error_stays_inside() -> None:
+    failure = Failure(13, "SEARCH_FAILED", "cannot connect to secret:50551")
+    record = dataclasses.replace(RECORD, state=TreeState.FAILED, failure=failure)
+    status = status_of(record)
+
+    assert status is not None
+    assert (status.code, status.reason) == (CODE.INTERNAL, "SEARCH_FAILED")
+    assert "secret" not in status.message
+    assert "secret" not in str(mapping.tree(record))
 
 
 def test_success_is_no_error() -> None:

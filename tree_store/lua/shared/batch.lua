@@ -8,7 +8,7 @@ local FIRST_APPEND = 5
 local function fence()
   local stored = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'state')
   local epoch, last, state = stored[1], tonumber(stored[2]), stored[3]
-  if not epoch then return refuse('NOT_FOUND', KEYS[1]) end
+  if not epoch then return not_found() end
   if epoch ~= ARGV[1] then
     return refuse('STALE_EPOCH', 'epoch', ARGV[1], 'has ended, the tree is at', epoch)
   end

@@ -18,6 +18,10 @@ local function refuse(code, ...)
   return redis.error_reply(table.concat({code, ...}, ' '))
 end
 
+local function not_found()
+  return refuse('NOT_FOUND', string.match(KEYS[1], '{(.-)}'))
+end
+
 local function meta(name)
   return redis.call('HGET', KEYS[1], name)
 end
