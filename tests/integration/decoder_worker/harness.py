@@ -217,8 +217,7 @@ async def ended(store: TreeStore, tree_id: str) -> TreeRecord:
 
 
 def assert_accounts(record: TreeRecord, nodes: Sequence[NodeRecord]) -> None:
-    """nodes = roots + branches = finished + pruned + cancelled, by the counters and by the nodes; and each
-    token was generated once."""
+    """nodes = roots + branches = finished + pruned + cancelled, by the counters and by the nodes."""
     counts = record.counts
     assert [node.node for node in nodes] == list(range(1, counts["nodes"] + 1))
     assert counts["nodes"] == counts["roots"] + counts["branches"]
@@ -226,11 +225,19 @@ def assert_accounts(record: TreeRecord, nodes: Sequence[NodeRecord]) -> None:
     assert counts["branches"] == sum(node.parent is not None for node in nodes)
     for state in NodeState:
         assert counts[state] == sum(node.state is state for node in nodes), state
+
+
+async def assert_each_token_counts_once(store: TreeStore, record: TreeRecord) -> None:
+    """`generated` is what the nodes hold. Only where none was lost: not of a tree that failed, or whose owner
+    could not hand it back."""
+    nodes = await all_nodes(store, record.tree_id)
     assert record.usage["generated"] == sum(node.unique_tokens for node in nodes)
+    contents = await store.contents(record.tree_id, [node.node for node in nodes])
+    assert [len(content.tokens) for content in contents] == [node.unique_tokens for node in nodes]
 
 
 async def all_nodes(store: TreeStore, tree_id: str) -> list[NodeRecord]:
-    return await store.nodes(tree_id, count=100_000)
+    return await store.nodes(tree_id, count=(await store.tree(tree_id)).counts["nodes"] or 1)
 
 
 async def feed(store: TreeStore, tree_id: str, after: str = "") -> list[Event]:
