@@ -64,7 +64,8 @@ async def test_the_store_holds_text_tokens_and_scores_of_every_trace(
         MEDIUM, policy="gambit", parameters=SMALL_GAMBIT, answer_mode="integer"
     )
     records = {node.node: node for node in await service.store.nodes(result.tree_id)}
-    content = {number: await service.store.content(result.tree_id, number) for number in records}
+    contents = await service.store.contents(result.tree_id, list(records))
+    content = dict(zip(records, contents, strict=True))
     decode = service.engine.tokenizer.decode
     for number, record in records.items():
         own = content[number]
