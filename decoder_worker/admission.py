@@ -4,7 +4,6 @@ policies and the scorer. They end in a StatusError that names every bad field, b
 from __future__ import annotations
 
 import grpc
-from google.protobuf import json_format
 
 from decoder_worker.engine.base import EngineInfo, SamplingSpec, Tokenizer
 from decoder_worker.policies import Limits, make_policy
@@ -59,7 +58,8 @@ def prepare(
             ),
             reason="CONTEXT_TOO_SMALL",
         )
-    overrides = json_format.MessageToDict(search.parameters)
+    # not by way of JSON, which has no words for NaN and the infinities: they are refused as any other value
+    overrides = {name: _plain(value) for name, value in search.parameters.items()}
     try:
         policy = make_policy(search.policy, search.profile or profile, overrides, Limits(max_capacity, limit))
     except ParameterError as error:
@@ -91,6 +91,11 @@ def _messages(search: pb.Search) -> list[dict[str, str]]:
     if search.WhichOneof("prompt") == "question":
         return [{"role": "user", "content": search.question}]
     return [{"role": m.role, "content": m.content} for m in search.conversation.messages]
+
+
+def _plain(value: object) -> object:
+    """A parameter's value as its maker meant it: a Struct has no whole numbers."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _field(name: str) -> str:

@@ -86,19 +86,36 @@ def test_the_tree_that_holds_most_is_told_how_much_to_give_back() -> None:
     small, large = Tree("small"), Tree("large")
     grow(small.view, small.view.add_root(), 40)
     grow(large.view, large.view.add_root(), 80)
+    for tree in (small, large):
+        grow(tree.view, tree.view.add_root(), 2)
     view.observe(1, 0.62)
     told = view.pressure([small, large])
     assert told is not None
     tree_id, pressure = told
     assert tree_id == "large"
     assert pressure.blocks == 12  # down to 0.5 of 100
-    assert dict(pressure.held) == {1: 21}  # 90 tokens are 23 blocks, of which the prompt's first 2 are shared
+    # 90 and 12 tokens are 23 and 3 blocks, of which the prompt's first 2 are shared
+    assert dict(pressure.held) == {1: 21, 2: 1}
+
+
+def test_a_tree_with_one_live_trace_has_nothing_to_give_back() -> None:
+    view = SchedulerView(kv_blocks=100, block_size=4)
+    large, small = Tree("large"), Tree("small")
+    grow(large.view, large.view.add_root(), 80)
+    for _ in range(2):
+        grow(small.view, small.view.add_root(), 4)
+    view.observe(1, 0.9)
+    assert view.pressure([large]) is None
+    told = view.pressure([large, small])
+    assert told is not None
+    assert told[0] == "small"
 
 
 def test_relief_is_given_time_to_settle() -> None:
     view = SchedulerView(kv_blocks=100, block_size=4)
     tree = Tree("a")
-    grow(tree.view, tree.view.add_root(), 40)
+    for _ in range(2):
+        grow(tree.view, tree.view.add_root(), 40)
     view.observe(1, 0.9)
     assert view.pressure([tree]) is not None
     view.observe(2, 0.9)
