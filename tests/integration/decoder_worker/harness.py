@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from decoder_worker.answers.equivalence import Equivalence
 from decoder_worker.engine.base import SamplingSpec, StepBatch
 from decoder_worker.engine.scripted import ScriptedConfig, ScriptedEngine
-from decoder_worker.engine.scripted_traces import TraceSource, score_in
+from decoder_worker.engine.scripted_traces import Drawn, TraceSource, score_in
 from decoder_worker.scoring.client import BoundaryRow, Deliver, ScoredRow, ScoringClient
 from decoder_worker.worker import Worker, WorkerConfig
 from tests.integration.gateway.harness import eventually
@@ -67,6 +67,19 @@ class RecordingEngine(ScriptedEngine):
             while self.step_number == before:  # noqa: ASYNC110 - nothing announces it
                 await asyncio.sleep(0)
             await turns()
+
+
+def drawn(seed: int, **kind: Any) -> TraceSource:
+    """Traces at random, the same for every tree. kind: see Drawn."""
+    return _Everywhere(Drawn(seed, **kind))
+
+
+@dataclass(frozen=True)
+class _Everywhere:
+    source: Drawn
+
+    def continuation(self, trace_id: str, tokens: Sequence[int]) -> Iterator[int]:
+        return self.source.continuation(trace_id.rpartition("/")[2], tokens)
 
 
 async def turns() -> None:

@@ -9,8 +9,7 @@ import pytest
 from decoder_worker import verdict
 from decoder_worker.answers.equivalence import Equivalence
 from decoder_worker.engine.scripted import ScriptedConfig
-from decoder_worker.engine.scripted_traces import Drawn
-from tests.integration.decoder_worker.harness import RecordingEngine, working
+from tests.integration.decoder_worker.harness import RecordingEngine, drawn, working
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from tree_store.model import TreeState
 
@@ -22,7 +21,7 @@ async def test_a_pattern_that_explodes_on_every_trace_holds_the_vote_no_longer_t
 ) -> None:
     monkeypatch.setattr(verdict, "REGEX_SECONDS", 0.5)
     long = "a" * 60 + "!"
-    source = Drawn(1, thoughts=lambda random: 1, answer=lambda random, quality: long)
+    source = drawn(1, thoughts=lambda random: 1, answer=lambda random, quality: long)
     engine = RecordingEngine(source, ScriptedConfig(slots=TRACES))
     # given a second for each trace, so that all together would take far longer than the budget
     equivalence = Equivalence(seconds=1.0)

@@ -14,7 +14,6 @@ from decoder_worker.engine.scripted_traces import (
     BLANK,
     END,
     FILLER,
-    Drawn,
     Replay,
     score_token,
     text_tokens,
@@ -23,6 +22,7 @@ from decoder_worker.engine.scripted_traces import (
 from tests.integration.decoder_worker.harness import (
     RecordingEngine,
     assert_each_token_counts_once,
+    drawn,
     ended,
     feed,
     parents,
@@ -224,7 +224,7 @@ STORM = {"C": 32, "K": 4, "interval": 32, "warmup": 60, "N_max": 32}
 @pytest.mark.parametrize("seed", range(4))
 async def test_an_eviction_storm_opens_no_place(redis_url: str, seed: int) -> None:
     # given KV for a quarter of 32 traces of some 400 tokens
-    engine = RecordingEngine(Drawn(seed), ScriptedConfig(slots=32, kv_blocks=200, max_context=1600))
+    engine = RecordingEngine(drawn(seed), ScriptedConfig(slots=32, kv_blocks=200, max_context=1600))
     async with working(redis_url, engine) as bench:
         record = await bench.solve("gambit", parameters=STORM)
         events = await feed(bench.store, record.tree_id)
@@ -250,8 +250,7 @@ async def test_an_eviction_storm_opens_no_place(redis_url: str, seed: int) -> No
 async def test_the_same_seed_gives_the_same_search(redis_url: str) -> None:
     histories = []
     for _ in range(2):
-        source = Drawn(7)
-        engine = RecordingEngine(Seeded(source), ScriptedConfig(slots=12, kv_blocks=150, max_context=1600))
+        engine = RecordingEngine(drawn(7), ScriptedConfig(slots=12, kv_blocks=150, max_context=1600))
         async with working(redis_url, engine) as bench:
             record = await bench.solve(
                 "gambit", parameters={"C": 16, "K": 4, "interval": 16, "warmup": 60, "N_max": 16}, seed=7
@@ -265,13 +264,3 @@ async def test_the_same_seed_gives_the_same_search(redis_url: str) -> None:
     assert histories[0] == histories[1]
     assert histories[0][3]["evictions"] > 0
     assert histories[0][3]["branches"] > 0
-
-
-@dataclass(frozen=True)
-class Seeded:
-    """The traces of another source, whatever tree they belong to."""
-
-    source: Drawn
-
-    def continuation(self, trace_id: str, tokens: Sequence[int]) -> Iterator[int]:
-        return self.source.continuation(trace_id.rpartition("/")[2], tokens)

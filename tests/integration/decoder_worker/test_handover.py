@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from decoder_worker import tree_run
 from decoder_worker.engine.scripted import ScriptedConfig
-from decoder_worker.engine.scripted_traces import BLANK, Drawn
+from decoder_worker.engine.scripted_traces import BLANK
 from decoder_worker.policies.gambit import GambitState
 from tests.integration.decoder_worker.harness import (
     LONG_LEASE,
@@ -18,6 +19,7 @@ from tests.integration.decoder_worker.harness import (
     ScriptedScoring,
     all_nodes,
     assert_each_token_counts_once,
+    drawn,
     ended,
     working,
 )
@@ -29,13 +31,13 @@ GAMBIT = {"C": 8, "K": 2, "interval": 8, "warmup": 40, "N_max": 8}
 
 
 def paused(slots: int = 8) -> RecordingEngine:
-    engine = RecordingEngine(Drawn(2), ScriptedConfig(slots=slots))
+    engine = RecordingEngine(drawn(2), ScriptedConfig(slots=slots))
     engine.pace(0)
     return engine
 
 
 def running(slots: int = 8) -> RecordingEngine:
-    return RecordingEngine(Drawn(2), ScriptedConfig(slots=slots))
+    return RecordingEngine(drawn(2), ScriptedConfig(slots=slots))
 
 
 async def until_resident(engine: RecordingEngine, count: int) -> None:
@@ -50,7 +52,7 @@ async def until_resident(engine: RecordingEngine, count: int) -> None:
     await eventually(there)
 
 
-async def handed_back_early(redis_url: str, policy: str, parameters: dict[str, object]) -> str:
+async def handed_back_early(redis_url: str, policy: str, parameters: dict[str, Any]) -> str:
     """A tree whose first worker has stopped some tokens into it, before any boundary."""
     engine = paused()
     async with working(redis_url, engine) as bench:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from decoder_worker.engine.scripted import ScriptedConfig
-from decoder_worker.engine.scripted_traces import Drawn
 from decoder_worker.scoring.client import ScoringClient
 from prm_worker.scorer_file import Metadata
 from prm_worker.scorers.base import Float32Array
 from tests.integration.decoder_worker.harness import (
     RecordingEngine,
     ScriptedScoring,
+    drawn,
     ended,
     feed,
     rounds,
@@ -48,7 +48,7 @@ async def scoring_at(target: str, deadline: float = 60.0) -> AsyncIterator[Scori
 
 
 def engine() -> RecordingEngine:
-    return RecordingEngine(Drawn(4), ScriptedConfig(slots=8))
+    return RecordingEngine(drawn(4), ScriptedConfig(slots=8))
 
 
 def assert_unscored_vote(record: TreeRecord) -> None:

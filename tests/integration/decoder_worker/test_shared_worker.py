@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
 
 from decoder_worker.engine.scripted import ScriptedConfig
-from decoder_worker.engine.scripted_traces import Drawn, ScriptedTokenizer
+from decoder_worker.engine.scripted_traces import ScriptedTokenizer
 from decoder_worker.policies import registry
 from decoder_worker.policies.base import Observation, SpawnRoot, Started, Step, TracesFinished
 from decoder_worker.policies.independent import independent_step
@@ -19,6 +18,7 @@ from tests.integration.decoder_worker.harness import (
     Bench,
     RecordingEngine,
     all_nodes,
+    drawn,
     ended,
     turns,
     working,
@@ -28,7 +28,7 @@ from tree_store.model import NodeState, TreeState
 
 
 def few_slots() -> RecordingEngine:
-    return RecordingEngine(Drawn(3), ScriptedConfig(slots=4))
+    return RecordingEngine(drawn(3), ScriptedConfig(slots=4))
 
 
 async def until_added(engine: RecordingEngine, count: int) -> None:
@@ -67,7 +67,7 @@ async def test_traces_of_all_searches_are_served_in_the_order_of_their_birth(red
 
 
 async def test_two_searches_interleaved_keep_their_accounts_and_the_slots(redis_url: str) -> None:
-    engine = RecordingEngine(Drawn(5), ScriptedConfig(slots=10, kv_blocks=120, max_context=1600))
+    engine = RecordingEngine(drawn(5), ScriptedConfig(slots=10, kv_blocks=120, max_context=1600))
     asked = {"C": 8, "K": 2, "interval": 8, "warmup": 40, "N_max": 8}
     async with working(redis_url, engine) as bench:
         trees = [await bench.start("gambit", parameters=asked) for _ in range(2)]
@@ -160,23 +160,22 @@ async def test_a_policy_that_breaks_fails_its_own_search_only(
 
 async def test_a_tokenizer_that_breaks_fails_that_search_only(redis_url: str) -> None:
     engine = RecordingEngine(
-        Drawn(0, answer=lambda random, quality: "8" if random.random() < 0.2 else "29"),
+        drawn(0, answer=lambda random, quality: "8" if random.random() < 0.2 else "29"),
         ScriptedConfig(slots=4),
     )
     engine.tokenizer = BrittleTokenizer()
     async with working(redis_url, engine) as bench:
-        failed, good = 0, 0
-        for record in await asyncio.gather(
-            *(bench.solve("self_consistency", parameters={"N": 2}) for _ in range(8))
-        ):
-            if record.state is TreeState.SUCCEEDED:
-                good += 1
-                continue
-            failed += 1
-            assert record.failure is not None
-            assert record.failure.reason == "SEARCH_FAILED"
-        assert failed
-        assert good
+        # the first two traces of a tree end in 29, one of the next in 8
+        broken, good = [await bench.start("self_consistency", parameters={"N": n}) for n in (12, 2)]
+        record = await ended(bench.store, broken)
+        assert record.state is TreeState.FAILED
+        assert record.failure is not None
+        assert record.failure.reason == "SEARCH_FAILED"
+        record = await ended(bench.store, good)
+        assert record.state is TreeState.SUCCEEDED
+        assert record.outcome is not None
+        assert record.outcome.answer == "29"
+        await turns()
         assert engine.resident() == []
 
 

@@ -10,10 +10,17 @@ from google.protobuf import json_format
 
 from decoder_worker import patience, tree_run
 from decoder_worker.engine.scripted import ScriptedConfig
-from decoder_worker.engine.scripted_traces import Drawn
 from tests.integration.decoder_worker.door import Door
-from tests.integration.decoder_worker.harness import RecordingEngine, ended, queue, working
+from tests.integration.decoder_worker.harness import (
+    RecordingEngine,
+    assert_each_token_counts_once,
+    drawn,
+    ended,
+    queue,
+    working,
+)
 from tests.integration.gateway.harness import eventually
+from tests.integration.tree_store.lossy_proxy import LossyProxy
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from tree_store import connection
 from tree_store.model import TreeState
@@ -27,7 +34,7 @@ async def door(redis_url: str) -> AsyncIterator[Door]:
 
 
 def engine() -> RecordingEngine:
-    return RecordingEngine(Drawn(6), ScriptedConfig(slots=8))
+    return RecordingEngine(drawn(6), ScriptedConfig(slots=8))
 
 
 def impatient(url: str, monkeypatch: pytest.MonkeyPatch) -> TreeStore:
@@ -108,6 +115,37 @@ async def test_a_search_under_way_goes_on_and_nothing_of_it_is_lost(
         door.open()
         decoding.pace(None)
         record = await ended(bench.store, tree_id)
+    assert record.state is TreeState.SUCCEEDED
+    assert record.usage["generated"] == decoding.generated
+
+
+async def test_a_batch_whose_reply_was_lost_is_not_applied_twice(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoding = engine()
+    async with LossyProxy(redis_url).serving() as proxy:
+        store = impatient(proxy.url, monkeypatch)
+        async with working(redis_url, decoding, own_store=store) as bench:
+            decoding.pace(0)
+            tree_id = await bench.start("best_of_n", parameters={"N": 8})
+
+            async def all_are_live() -> bool:
+                return len(decoding.added) == 8
+
+            await eventually(all_are_live)
+            for _ in range(3):
+                # the next reply is that of a batch
+                proxy.lose = 1
+                await decoding.advance(60)  # in which boundaries are passed, and written
+
+                async def lost() -> bool:
+                    return not proxy.lose
+
+                await eventually(lost)
+            decoding.pace(None)
+            record = await ended(bench.store, tree_id)
+            await assert_each_token_counts_once(bench.store, record)
+        assert proxy.lost == 3
     assert record.state is TreeState.SUCCEEDED
     assert record.usage["generated"] == decoding.generated
 
