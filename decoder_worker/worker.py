@@ -8,7 +8,7 @@ tree store, leases.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -124,22 +124,20 @@ class Worker:
         """
         async with asyncio.TaskGroup() as group:
             self._group = group
+            gateway_link = group.create_task(link(), name="gateway link")
             tasks = [
                 group.create_task(self._pump(), name="pump"),
                 group.create_task(self._command_engine(), name="engine commands"),
                 group.create_task(self._renew_leases(), name="leases"),
-                group.create_task(link(), name="gateway link"),
             ]
             if self.scoring is not None:
                 tasks.append(group.create_task(self.scoring.run(), name="scoring"))
             await stop.wait()
             log.info("worker_stopping", trees=len(self._trees))
-            for task in self._tree_tasks:
-                task.cancel()
-            if self._tree_tasks:  # while they hand back, scores still come and leases are still renewed
-                await asyncio.wait(self._tree_tasks)
-            for task in tasks:
-                task.cancel()
+            # no new trees; then, while those at hand go back, scores still come and leases are renewed
+            await _cancel([gateway_link])
+            await _cancel(self._tree_tasks)
+            await _cancel(tasks)
         await self._clear_engine()
 
     async def _clear_engine(self) -> None:
@@ -286,3 +284,12 @@ class Worker:
         except Exception as error:
             log.exception("search_broke", tree_id=search.tree_id)
             search.fail(error)
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancels tasks and waits until they have ended."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    if ending:
+        await asyncio.wait(ending)
