@@ -110,7 +110,8 @@ class VllmEngine:
         if trace is None:
             return
         self._tap.drop(trace)
-        await self._llm.abort(trace.request)
+        if not (self._closing or self._dead):
+            await self._llm.abort(trace.request)
 
     async def set_priorities(self, priorities: Mapping[str, int]) -> None:
         """See `Engine.set_priorities`; ids of traces that are not running are ignored."""

@@ -138,6 +138,7 @@ def _start(vllm_config: Any) -> Any:
 def _shut_down(llm: Any) -> None:
     # An engine core has given back what outlives it after about three seconds and then tidies up memory that
     # its end frees anyway. So it is killed, and vLLM need not warn about that.
+    processes = list(llm.engine_core.resources.engine_manager.processes)
     logger = logging.getLogger("vllm.v1.utils")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -145,7 +146,8 @@ def _shut_down(llm: Any) -> None:
         llm.shutdown(timeout=_TIDY_UP)
     finally:
         logger.setLevel(level)
-    multiprocessing.active_children()  # reaps what has ended
+    for process in processes:
+        process.join()
 
 
 def _describe(config: VllmConfig, vllm_config: Any, version: str) -> EngineInfo:

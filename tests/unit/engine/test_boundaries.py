@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from decoder_worker.engine.boundaries import (
@@ -48,7 +48,6 @@ def vocabulary_of(pieces: Sequence[str]) -> tuple[list[str], list[int]]:
     return texts, [texts.index(piece) for piece in pieces]
 
 
-@settings(deadline=None)
 @given(PIECES.flatmap(lambda pieces: st.tuples(st.just(pieces), st.integers(0, len(pieces)))))
 def test_automaton_finds_the_boundaries_of_the_text(case: tuple[list[str], int]) -> None:
     pieces, at = case
@@ -84,7 +83,6 @@ THINK = ["<think>", "</think>", "</", "think", ">", ">\n\n", "\n\n", "a", "<"]
 TEXTS = [*THINK, "k>", "<thin"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, len(TEXTS) - 1), max_size=40), st.integers(0, 40))
 def test_thinking_is_open_unless_the_last_tag_closed_it(tokens: list[int], known: int) -> None:
     span = Vocabulary(BLANK_LINE_BEFORE_THINK_END, TEXTS).span(tokens[:known])

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -43,7 +43,6 @@ def cut(tokens: Sequence[int], cuts: list[int]) -> list[Sequence[int]]:
 CUTS = st.lists(st.integers(0, 60), max_size=8)
 
 
-@settings(deadline=None)
 @given(text=st.text(alphabet="a é€😀\n", max_size=20), cuts=CUTS)
 def test_bytes_of_a_character_wait_for_each_other(text: str, cuts: list[int]) -> None:
     tokenizer = TOKENIZERS["byte level"]
@@ -55,7 +54,6 @@ def test_bytes_of_a_character_wait_for_each_other(text: str, cuts: list[int]) ->
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(deadline=None)
 @given(data=st.data(), cuts=CUTS)
 def test_pieces_add_up_to_the_whole(name: str, data: st.DataObject, cuts: list[int]) -> None:
     tokenizer = TOKENIZERS[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from decoder_worker.engine.scripted_kv import Residence, SharedKv
@@ -12,7 +12,6 @@ def blocks_of(tokens: list[int], size: int) -> set[tuple[int, ...]]:
     return {tuple(tokens[:end]) for end in range(size, len(tokens) + 1, size)}
 
 
-@settings(deadline=None)
 @given(
     total=st.integers(2, 12),
     size=st.integers(1, 4),
