@@ -137,7 +137,7 @@ def _solve_and_show(running: Running, signals: StopSignals) -> int:
             raise
     console.rule("the answer")
     console.print(f"Question: {QUESTION}", markup=False)
-    console.print(result_view(result))
+    console.print(result_view(result, tree.nodes))
     console.print(_verdict(result))
     console.rule("the tree")
     console.print(draw_tree(tree, _DRAWN), crop=False)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from thoughtbeam.cli.terminal import one_line, printable
-from thoughtbeam.results import NodeState, Result, TokenUsage, TreeCounts
+from thoughtbeam.cli.words import why_no_answer
+from thoughtbeam.results import Node, NodeState, Result, TokenUsage, TreeCounts
 
 STATE_STYLES = {
     NodeState.UNSPECIFIED: "",
@@ -23,18 +26,17 @@ _MOST_VOTES = 8
 _LONGEST_TEXT = 2000
 
 
-def result_view(result: Result) -> RenderableType:
-    """Everything of a result that a person wants to know."""
+def result_view(result: Result, nodes: Sequence[Node] = ()) -> RenderableType:
+    """Everything of a result that a person wants to know. nodes: its traces, where they are known: without an
+    answer they help to tell why."""
     parts: list[RenderableType] = []
     if result.answer is not None:
         if text := result.answer.final_text.strip():
             parts.append(Text(printable(text[:_LONGEST_TEXT]) + "\n", style="dim"))
         parts.append(_answer_line(result))
         parts.append(_votes(result))
-    elif result.counts.finished:
-        parts.append(Text(f"No answer: none of the {result.counts.finished} finished traces gave one."))
     else:
-        parts.append(Text(f"No answer: the search is {result.state} and no trace has finished."))
+        parts.append(Text(why_no_answer(result, nodes), style="bold yellow"))
     parts.append(accounting(result.counts, result.usage))
     parts.append(Text(_timing(result), style="dim"))
     parts.append(Text(f"tree {result.tree_id}", style="dim"))
@@ -61,7 +63,7 @@ def _answer_line(result: Result) -> Text:
     line.append(printable(result.answer.text), style="bold green")
     line.append(f"   {result.answer.share:.0%} of the vote, trace {result.answer.node}", style="not bold dim")
     if result.ended_by:
-        line.append(f"   ended early by its budget: {result.ended_by}", style="not bold yellow")
+        line.append(f"   ended by its budget: {result.ended_by}", style="not bold yellow")
     if result.degraded:
         line.append("   degraded: scores were missing, the vote is unscored", style="not bold red")
     return line

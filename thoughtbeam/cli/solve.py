@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import uuid
+from collections.abc import Sequence
 from typing import get_args
 
 from thoughtbeam import _requests
 from thoughtbeam.cli import exits
 from thoughtbeam.cli.options import add_endpoint, add_json, open_client, parameter
+from thoughtbeam.cli.words import how_cancelled
 from thoughtbeam.client import Client
 from thoughtbeam.errors import ApiError
+from thoughtbeam.results import Node
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -74,13 +77,15 @@ def run(args: argparse.Namespace) -> int:
                     seed=args.seed,
                     request_id=tree_id,
                 )
+            # without an answer, what became of the traces tells why
+            nodes = () if result.answer or args.json else nodes_of(client, tree_id)
         except KeyboardInterrupt:
             print(cancelled(client, tree_id), file=sys.stderr)
             return exits.INTERRUPTED
     if args.json:
         print(document(result))
     else:
-        terminal.output().print(result_view(result))
+        terminal.output().print(result_view(result, nodes))
     return exits.OK if result.answer else exits.NO_ANSWER
 
 
@@ -90,7 +95,15 @@ def cancelled(client: Client, tree_id: str) -> str:
         tree = client.cancel(tree_id)
     except ApiError as error:
         return f"interrupted; the search could not be cancelled: {error}"
-    return f"interrupted; the search is {tree.state}: `thoughtbeam tree show {tree.id}`"
+    return f"interrupted; {how_cancelled(tree.state)}: `thoughtbeam tree show {tree.id}`"
+
+
+def nodes_of(client: Client, tree_id: str) -> Sequence[Node]:
+    """The traces of a search that has ended; none if they cannot be had: its result is there all the same."""
+    try:
+        return client.tree(tree_id).nodes
+    except ApiError:
+        return ()
 
 
 def _prompt(args: argparse.Namespace) -> _requests.Prompt:

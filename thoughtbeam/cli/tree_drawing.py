@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import rich.tree
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from thoughtbeam.cli.result_view import STATE_STYLES, accounting
 from thoughtbeam.cli.terminal import one_line
+from thoughtbeam.cli.words import why_no_answer
 from thoughtbeam.results import Node, NodeState, Tree
 
 WINNING_MARK = "★"
@@ -25,6 +26,8 @@ def draw_tree(tree: Tree, limit: int | None) -> Group:
     header.append(f"  {tree.state}", style="bold green" if tree.state == "succeeded" else "bold yellow")
     if tree.result and tree.result.answer:
         header.append(f"  answer {one_line(tree.result.answer.text, 60)}", style="bold green")
+    if tree.result and tree.result.ended_by:
+        header.append(f"  ended by its budget: {tree.result.ended_by}", style="yellow")
     if tree.error:
         header.append(f"  {tree.error.reason}: {one_line(tree.error.message, 200)}", style="red")
     root = rich.tree.Tree(Text(one_line(tree.question, 100), style="italic"), guide_style="dim")
@@ -33,7 +36,15 @@ def draw_tree(tree: Tree, limit: int | None) -> Group:
     legend = f"{WINNING_MARK} the path to the answer · score: mean over the trace's thoughts"
     if hidden := len(tree.nodes) - len(drawn):
         legend += f" · {hidden} of {len(tree.nodes)} nodes are folded, --all draws them"
-    return Group(header, _Wide(root), Text(legend, style="dim"), accounting(tree.counts, tree.usage))
+    parts: list[RenderableType] = [
+        header,
+        _Wide(root),
+        Text(legend, style="dim"),
+        accounting(tree.counts, tree.usage),
+    ]
+    if tree.result and tree.result.answer is None:
+        parts.append(Text(why_no_answer(tree.result, tree.nodes), style="bold yellow"))
+    return Group(*parts)
 
 
 class _Wide:

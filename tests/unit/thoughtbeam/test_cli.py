@@ -109,10 +109,18 @@ def test_a_question_from_stdin(service: ScriptedService) -> None:
 
 
 def test_no_answer_has_an_exit_code_of_its_own(service: ScriptedService, capsys: Capture) -> None:
-    service.streams = [[pb.ReasonResponse(result=pb.Result(name="trees/t1"))]]
+    nothing = pb.Result(name="trees/t1", counts=pb.TreeCounts(nodes=1, finished=1))
+    service.streams = [[pb.ReasonResponse(result=nothing)]] * 2
+    cut = pb.Node(number=1, state=pb.NODE_STATE_FINISHED, finish_reason="length")
+    service.replies["GetTree"] = [pb.GetTreeResponse()]
+    service.replies["ListNodes"] = [pb.ListNodesResponse(nodes=[cut])]
 
     assert main(["solve", "6 * 7?"]) == exits.NO_ANSWER
-    assert "No answer" in capsys.readouterr().out
+    assert "No answer: the only finished trace was cut at the length limit" in capsys.readouterr().out
+
+    # when the tree cannot be read, the result is shown all the same
+    assert main(["solve", "6 * 7?"]) == exits.NO_ANSWER
+    assert "No answer: the only finished trace gave none" in capsys.readouterr().out
 
 
 def test_a_wrong_request_is_one_line(service: ScriptedService, capsys: Capture) -> None:
@@ -154,7 +162,7 @@ def test_ctrl_c_cancels_the_search(service: ScriptedService) -> None:
     # then it does not go on unseen
     assert solving.returncode == exits.INTERRUPTED
     assert out == ""
-    assert err == f"interrupted; the search is cancelled: `thoughtbeam tree show {TREE_ID}`\n"
+    assert err == f"interrupted; the search was cancelled: `thoughtbeam tree show {TREE_ID}`\n"
     assert service.requests[-1] == pb.CancelTreeRequest(name=f"trees/{TREE_ID}")
 
 

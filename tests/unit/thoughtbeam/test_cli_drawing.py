@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from rich.console import Console, RenderableType
 
 from thoughtbeam.cli.progress import SearchProgress
 from thoughtbeam.cli.result_view import result_view
 from thoughtbeam.cli.terminal import one_line, printable
 from thoughtbeam.cli.tree_drawing import draw_tree, worth_drawing
+from thoughtbeam.cli.words import how_cancelled
 from thoughtbeam.results import (
     Answer,
     Node,
@@ -167,7 +169,7 @@ def test_a_result_tells_answer_votes_and_accounting() -> None:
     lines = drawn(result_view(result(ended_by="tokens", degraded=True)))
 
     assert lines[0] == "The answer is \\boxed{42}."
-    assert lines[2].startswith("Answer: 42   75% of the vote, trace 4   ended early by its budget: tokens")
+    assert lines[2].startswith("Answer: 42   75% of the vote, trace 4   ended by its budget: tokens")
     assert "degraded" in lines[2] + lines[3]
     text = "\n".join(lines)
     assert "5 nodes = 3 roots + 2 branches = 3 finished + 1 pruned + 1 cancelled" in text
@@ -175,14 +177,59 @@ def test_a_result_tells_answer_votes_and_accounting() -> None:
     assert "gambit · 3.0 s, of them 0.5 s queued · 4,938 tok/s" in text
 
 
-def test_no_answer_is_said_so() -> None:
-    nothing = drawn(result_view(result(answer=None, votes=(), counts=TreeCounts(nodes=3, finished=3))))
-    cancelled = drawn(
-        result_view(result(answer=None, votes=(), counts=TreeCounts(nodes=3), state=TreeState.CANCELLED))
+@pytest.mark.parametrize(
+    ("fields", "finish_reasons", "text"),
+    [
+        ({}, ["stop"] * 3, "none of the 3 finished traces gave one."),
+        ({}, ["stop", "length", "length"], "none of the 3 finished traces gave one."),
+        ({}, ["length"] * 3, "all 3 finished traces were cut at the length limit."),
+        ({}, ["length"], "the only finished trace was cut at the length limit."),
+        ({}, ["stop"], "the only finished trace gave none."),
+        (
+            {"ended_by": "deadline"},
+            ["stop", "stop"],
+            "none of the 2 finished traces gave one; the deadline of the search passed.",
+        ),
+        ({"ended_by": "deadline"}, [], "the deadline of the search passed before any trace had finished."),
+        (
+            {"ended_by": "tokens"},
+            [],
+            "the token budget of the search was spent before any trace had finished.",
+        ),
+        ({"state": TreeState.CANCELLED}, [], "the search was cancelled before any trace had finished."),
+        ({}, [], "the search has ended, and no trace had finished."),
+    ],
+)
+def test_why_there_is_no_answer(fields: dict[str, Any], finish_reasons: list[str], text: str) -> None:
+    traces = [node(1, NodeState.CANCELLED)]
+    traces += [node(n, NodeState.FINISHED, finish_reason=why) for n, why in enumerate(finish_reasons, 2)]
+    counts = TreeCounts(nodes=len(traces), finished=len(finish_reasons))
+    ended = result(answer=None, votes=(), counts=counts, **fields)
+
+    assert drawn(result_view(ended, traces))[0] == f"No answer: {text}"
+    assert drawn(draw_tree(tree(*traces, result=ended), None))[-1] == f"No answer: {text}"
+
+
+def test_a_drawn_tree_tells_the_budget_that_ended_it() -> None:
+    ended = tree(node(1, NodeState.FINISHED, winning=True), result=result(ended_by="deadline"))
+
+    assert drawn(draw_tree(ended, None))[0] == (
+        "gambit (tiny)  succeeded  answer 42  ended by its budget: deadline"
     )
 
-    assert nothing[0] == "No answer: none of the 3 finished traces gave one."
-    assert cancelled[0] == "No answer: the search is cancelled and no trace has finished."
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (TreeState.CANCELLED, "the search was cancelled"),
+        (TreeState.RUNNING, "the search is being cancelled"),
+        (TreeState.SUCCEEDED, "the search had already succeeded"),
+        (TreeState.FAILED, "the search had already failed"),
+        (TreeState.EXPIRED, "the search had already expired"),
+    ],
+)
+def test_what_became_of_a_cancelled_search(state: TreeState, text: str) -> None:
+    assert how_cancelled(state) == text
 
 
 def test_progress_follows_the_events() -> None:
