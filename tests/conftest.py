@@ -1,7 +1,13 @@
 """For all tests."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 # Machines are noisy: no test may fail because it was slow.
 settings.register_profile("thoughtbeam", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("thoughtbeam")
+
+# Whoever starts the tests in the background of a script has them ignore SIGINT, and so would the processes
+# that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
