@@ -72,6 +72,11 @@ def explain(error: errors.ApiError) -> str:
             )
         case errors.UnimplementedError():
             return f"what listens there is not (this version of) Thoughtbeam: {error.message}"
+        case errors.DeadlineExceededError(reason="CLIENT_TIMEOUT", tree_id=str(tree_id)):
+            return (
+                f"{error.message.partition(';')[0]}; the search may go on: look at it with `thoughtbeam tree "
+                f"show {tree_id}`, end it with `thoughtbeam tree cancel {tree_id}`"
+            )
     text = " ".join(error.message.split())
     if error.retry_after is not None:
         text += f"; try again in {error.retry_after:g} s"

@@ -1,4 +1,4 @@
-"""`thoughtbeam tree`: the searches that the service keeps, and what one of them looks like."""
+"""`thoughtbeam tree`: the searches that the service keeps, what one of them looks like, and its end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import itertools
 
 from thoughtbeam.cli import exits
 from thoughtbeam.cli.options import add_endpoint, add_json, open_client
+from thoughtbeam.cli.words import how_cancelled
 from thoughtbeam.client import Client
 from thoughtbeam.errors import NotFoundError
-from thoughtbeam.results import Tree
 
 _ID_LENGTH = 36
 _SEARCHED = 1000
@@ -17,7 +17,7 @@ _DRAWN = 100
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("tree", help="list searches, draw one", description=__doc__)
+    parser = commands.add_parser("tree", help="list searches, draw or cancel one", description=__doc__)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="list searches, newest first", epilog=exits.SUMMARY)
@@ -27,42 +27,48 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     show = actions.add_parser("show", help="draw a search", epilog=exits.SUMMARY)
     show.set_defaults(run=show_tree)
     show.add_argument(
-        "tree", metavar="ID", nargs="?", help="of the search, or how it begins (default: the newest one)"
+        "tree",
+        metavar="ID",
+        type=tree_id,
+        nargs="?",
+        help="of the search, or how it begins (default: the newest one)",
     )
     show.add_argument(
-        "--all", action="store_true", help=f"draw all nodes, not only the {_DRAWN} that matter most"
+        "--all",
+        action="store_true",
+        help=f"draw all nodes; otherwise, of more than {_DRAWN}, the {_DRAWN} that matter most: "
+        "the path to the answer, then finished traces by score, then the rest",
     )
-    for action in (listing, show):
+
+    cancel = actions.add_parser(
+        "cancel",
+        help="cancel a search",
+        description="Cancels a search. One that runs ends within moments; one that has ended stays as it is.",
+        epilog=exits.SUMMARY,
+    )
+    cancel.set_defaults(run=cancel_tree)
+    cancel.add_argument("tree", metavar="ID", type=tree_id, help="of the search, or how it begins")
+    for action in (listing, show, cancel):
         add_json(action)
         add_endpoint(action)
 
 
 def list_trees(args: argparse.Namespace) -> int:
-    from rich.table import Table
-
     from thoughtbeam.cli import terminal
     from thoughtbeam.cli.document import document
+    from thoughtbeam.cli.tree_list import tree_lines
 
     with open_client(args) as client:
         trees = list(itertools.islice(client.trees(), max(args.limit, 0)))
     if args.json:
         print(document(trees))
         return exits.OK
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("tree", "created", "state", "policy", "nodes", "tokens", "answer", "question"):
-        table.add_column(column, no_wrap=True, justify="right" if column in ("nodes", "tokens") else "left")
-    for tree in trees:
-        table.add_row(
-            tree.id,
-            tree.created.astimezone().strftime("%d %b %H:%M:%S") if tree.created else "",
-            tree.state,
-            tree.policy,
-            str(tree.counts.nodes),
-            f"{tree.usage.generated:,}",
-            terminal.one_line((tree.result and tree.result.text) or "", 20),
-            terminal.one_line(tree.question, 40),
-        )
-    terminal.output().print(table if trees else "no searches are kept", soft_wrap=True)
+    if not trees:
+        print("no searches are kept")
+        return exits.OK
+    console = terminal.output()
+    for line in tree_lines(trees, console.width):
+        console.print(line, no_wrap=True)
     return exits.OK
 
 
@@ -72,7 +78,7 @@ def show_tree(args: argparse.Namespace) -> int:
     from thoughtbeam.cli.tree_drawing import draw_tree
 
     with open_client(args) as client:
-        tree = _find(client, args.tree)
+        tree = client.tree(_find(client, args.tree))
     if args.json:
         print(document(tree))
     else:
@@ -80,15 +86,31 @@ def show_tree(args: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _find(client: Client, wanted: str | None) -> Tree:
-    """The tree with this id; with an id that begins so, if there is only one; None: the newest."""
+def cancel_tree(args: argparse.Namespace) -> int:
+    from thoughtbeam.cli.document import document
+
+    with open_client(args) as client:
+        tree = client.cancel(_find(client, args.tree))
+    print(document(tree) if args.json else f"{how_cancelled(tree.state)}: `thoughtbeam tree show {tree.id}`")
+    return exits.OK
+
+
+def tree_id(text: str) -> str:
+    """An argument that names a search."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty text names no search")
+    return text.strip()
+
+
+def _find(client: Client, wanted: str | None) -> str:
+    """The full id; of an id that begins so, if there is only one; None: of the newest search."""
     if wanted is not None and len(wanted) >= _ID_LENGTH:
-        return client.tree(wanted)
+        return wanted
     recent = itertools.islice(client.trees(page_size=_SEARCHED), _SEARCHED)
     found = [t.id for t in recent if wanted is None or t.id.startswith(wanted)]
-    if wanted is None and found:
-        return client.tree(found[0])
-    if len(found) != 1:
-        how_many = f"{len(found)} of the last {_SEARCHED} searches begin with {wanted!r}"
-        raise NotFoundError(how_many if wanted else "no searches are kept", reason="TREE_NOT_FOUND")
-    return client.tree(found[0])
+    if not found and wanted is None:
+        raise NotFoundError("no searches are kept", reason="TREE_NOT_FOUND")
+    if len(found) != 1 and wanted is not None:
+        how_many = f"{len(found) or 'none'} of the last {_SEARCHED} searches begin with {wanted!r}"
+        raise NotFoundError(how_many, reason="TREE_NOT_FOUND")
+    return found[0]

@@ -184,7 +184,7 @@ def test_tree_list(service: ScriptedService, capsys: Capture) -> None:
     assert main(["tree", "list"]) == exits.OK
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
-    assert lines[1].split() == [TREE_ID, "running", "gambit", "0", "0", "6", "*", "7?"]
+    assert lines[1].split() == [TREE_ID[:8], "running", "gambit", "0", "0", "6", "*", "7?"]
 
     assert main(["tree", "list", "--json", "-n", "1"]) == exits.OK
     assert [t["id"] for t in json.loads(capsys.readouterr().out)] == [TREE_ID]
@@ -221,6 +221,44 @@ def test_a_tree_that_is_not_kept(service: ScriptedService, capsys: Capture) -> N
 
     assert main(["tree", "show", TREE_ID]) == exits.USAGE
     assert "never created" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["show", "cancel"])
+def test_an_empty_id_names_no_search(action: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(["tree", action, ""])
+    assert caught.value.code == exits.USAGE
+    assert "names no search" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (pb.TREE_STATE_CANCELLED, "the search was cancelled"),
+        (pb.TREE_STATE_RUNNING, "the search is being cancelled"),
+        (pb.TREE_STATE_SUCCEEDED, "the search had already succeeded"),
+    ],
+)
+def test_tree_cancel(
+    service: ScriptedService, capsys: Capture, state: pb.TreeState.ValueType, text: str
+) -> None:
+    service.replies["ListTrees"] = [trees(TREE_ID, "other")]
+    cancelled = pb.CancelTreeResponse(tree=pb.Tree(name=f"trees/{TREE_ID}", state=state))
+    service.replies["CancelTree"] = [cancelled]
+
+    assert main(["tree", "cancel", TREE_ID[:8]]) == exits.OK
+
+    assert capsys.readouterr().out == f"{text}: `thoughtbeam tree show {TREE_ID}`\n"
+    assert service.requests[-1] == pb.CancelTreeRequest(name=f"trees/{TREE_ID}")
+
+
+def test_a_timeout_tells_how_to_end_the_search() -> None:
+    error = errors.DeadlineExceededError("no reply within 3 s", reason="CLIENT_TIMEOUT", tree_id=TREE_ID)
+
+    assert explain(error) == (
+        f"no reply within 3 s; the search may go on: look at it with `thoughtbeam tree show {TREE_ID}`, "
+        f"end it with `thoughtbeam tree cancel {TREE_ID}`"
+    )
 
 
 def policies() -> pb.ListPoliciesResponse:
