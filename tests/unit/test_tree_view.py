@@ -216,7 +216,7 @@ def test_states(moves: list[tuple[int, NodeState]]) -> None:
             assert [t.number for t in view.in_state(state)] == sorted(numbers)
             assert view.count(state) == len(numbers)
         assert [t.number for t in view.finished] == finished
-        assert [t.number for t in view.counting] == sorted(n for n, s in truth.items() if s.counting)
+        assert [t.number for t in view.counting] == sorted(n for n, s in truth.items() if s in COUNTING)
         assert view.capacity_count == len(view.counting)
     assert sum(t.evictions for t in view.traces.values()) == evictions
     assert [t.finish_order for t in view.finished] == list(range(1, len(finished) + 1))

@@ -88,7 +88,7 @@ async def test_a_reader_gives_up_in_time(store: TreeStore) -> None:
 
     assert await store.events(tree_id, creation.event_id, block=0.2) == []
 
-    assert 0.15 < time.monotonic() - start < 5
+    assert 0.15 < time.monotonic() - start < 60
 
 
 async def test_a_cancelled_reader_leaves_the_store_usable(store: TreeStore, client: Client) -> None:

@@ -14,7 +14,7 @@ from thoughtbeam import AsyncClient, Client, NodeTransition, Result, RetryConfig
 from thoughtbeam.runtime.status import StatusError, Violation, invalid
 from thoughtbeam.v1 import reasoning_pb2 as pb
 
-FAST = RetryConfig(initial=0.01, maximum=0.05, first_contact=0.5, outage=2.0)
+FAST = RetryConfig(initial=0.01, maximum=0.05, first_contact=0.5, outage=10.0)
 
 
 class Calls:
@@ -36,12 +36,12 @@ class Calls:
     async def call(self, endpoint: str, method: str, *args: Any, **options: Any) -> Any:
         if self.kind == "sync":
             return await asyncio.to_thread(self._call, endpoint, method, *args, **options)
-        async with AsyncClient(endpoint, retry=FAST, call_timeout=2.0) as client:
+        async with AsyncClient(endpoint, retry=FAST, call_timeout=60.0) as client:
             answer = getattr(client, method)(*args, **options)
             return [item async for item in answer] if isinstance(answer, AsyncIterator) else await answer
 
     def _call(self, endpoint: str, method: str, *args: Any, **options: Any) -> Any:
-        with Client(endpoint, retry=FAST, call_timeout=2.0) as client:
+        with Client(endpoint, retry=FAST, call_timeout=60.0) as client:
             answer = getattr(client, method)(*args, **options)
             return list(answer) if isinstance(answer, Iterator) else answer
 
@@ -166,7 +166,7 @@ async def test_a_retry_waits_as_long_as_the_service_says(
     started = time.monotonic()
     assert await calls.call(endpoint, "policies") == []
 
-    assert 0.4 <= time.monotonic() - started < 2.0
+    assert 0.4 <= time.monotonic() - started < 30
 
 
 async def test_a_delay_that_the_timeout_has_no_room_for_is_not_waited(
@@ -178,9 +178,9 @@ async def test_a_delay_that_the_timeout_has_no_room_for_is_not_waited(
 
     started = time.monotonic()
     with pytest.raises(thoughtbeam.UnavailableError, match="STORE_UNAVAILABLE"):
-        await calls.stream(endpoint, "6 * 7?", policy="gambit", timeout=5.0)
+        await calls.stream(endpoint, "6 * 7?", policy="gambit", timeout=50.0)
 
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 30
 
 
 async def test_nothing_listens(calls: Calls, endpoint: str) -> None:
@@ -198,10 +198,10 @@ async def test_nothing_listens(calls: Calls, endpoint: str) -> None:
 async def test_a_timeout_names_the_search_that_goes_on(
     calls: Calls, service: ScriptedService, endpoint: str
 ) -> None:
-    service.streams = [[node_event("1-1", 1), lambda: time.sleep(1.0), result()]]
+    service.streams = [[node_event("1-1", 1), lambda: time.sleep(4.0), result()]]
 
     with pytest.raises(thoughtbeam.DeadlineExceededError) as caught:
-        await calls.stream(endpoint, "6 * 7?", policy="gambit", timeout=0.2)
+        await calls.stream(endpoint, "6 * 7?", policy="gambit", timeout=2.0)
 
     assert caught.value.reason == "CLIENT_TIMEOUT"
     assert caught.value.tree_id == service.requests[0].request_id
@@ -216,7 +216,7 @@ async def test_a_deadline_of_the_service_is_told_apart_from_ours(
     ]
 
     with pytest.raises(thoughtbeam.DeadlineExceededError, match="no worker had time") as caught:
-        await calls.stream(endpoint, "6 * 7?", policy="gambit", timeout=5.0)
+        await calls.stream(endpoint, "6 * 7?", policy="gambit", timeout=50.0)
 
     assert caught.value.reason == "EXPIRED_IN_QUEUE"
 

@@ -81,4 +81,4 @@ def test_waiting_for_a_launcher_that_stays(state: StateDirectory) -> None:
     with state.locked():
         started = time.monotonic()
         assert not state.wait_released(0.3)
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 30

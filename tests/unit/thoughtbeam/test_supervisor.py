@@ -58,7 +58,7 @@ def test_a_service_that_ignores_sigterm_is_killed(supervisor: Supervisor, mark: 
     started = time.monotonic()
     supervisor.stop()
 
-    assert 0.3 <= time.monotonic() - started < 3.0
+    assert 0.3 <= time.monotonic() - started < 60
     assert alive(mark) == []
 
 
