@@ -61,7 +61,7 @@ def _answer_line(result: Result) -> Text:
     assert result.answer is not None
     line = Text("Answer: ", style="bold")
     line.append(printable(result.answer.text), style="bold green")
-    line.append(f"   {result.answer.share:.0%} of the vote, trace {result.answer.node}", style="not bold dim")
+    line.append(f"   {_standing(result)}trace {result.answer.node}", style="not bold dim")
     if result.ended_by:
         line.append(f"   ended by its budget: {result.ended_by}", style="not bold yellow")
     if result.degraded:
@@ -69,15 +69,30 @@ def _answer_line(result: Result) -> Text:
     return line
 
 
+def _standing(result: Result) -> str:
+    """What the answer won by: its share of a vote, or, where one best trace decides, that trace's score."""
+    assert result.answer is not None
+    if _by_score(result):
+        return f"score {result.answer.weight:.2f}, "
+    return "" if result.counts.finished == 1 else f"{result.answer.share:.0%} of the vote, "
+
+
+def _by_score(result: Result) -> bool:
+    # without scores it falls back to a majority
+    return result.policy == "best_of_n" and not result.degraded
+
+
 def _votes(result: Result) -> Table:
     table = Table(box=None, padding=(0, 2), header_style="dim")
-    table.add_column("vote")
-    table.add_column("weight", justify="right")
+    table.add_column("answer" if _by_score(result) else "vote")
+    table.add_column("best score" if _by_score(result) else "weight", justify="right")
     table.add_column("traces", justify="right")
     for vote in result.votes[:_MOST_VOTES]:
         table.add_row(one_line(vote.answer, 60), f"{vote.weight:.2f}", str(len(vote.nodes)))
     if (more := len(result.votes) - _MOST_VOTES) > 0:
         table.add_row(Text(f"… {more} more", style="dim"))
+    if (silent := result.counts.finished - sum(len(v.nodes) for v in result.votes)) > 0:
+        table.add_row(Text("no answer", style="dim"), "", str(silent))
     return table
 
 

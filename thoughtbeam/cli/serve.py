@@ -46,7 +46,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add("--slots", metavar="B", type=int, help="traces that the engine decodes at once")
     add("--max-context", metavar="TOKENS", type=int, help="longest sequence, prompt included")
-    add("--startup-timeout", metavar="SECONDS", type=float, default=local.STARTUP_TIMEOUT)
+    add(
+        "--startup-timeout",
+        metavar="SECONDS",
+        type=float,
+        default=local.STARTUP_TIMEOUT,
+        help="for each program to become ready (default: %(default)g)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -350,6 +350,18 @@ def test_every_command_explains_itself_and_its_exit_codes(capsys: Capture) -> No
         assert exits.SUMMARY in text
 
 
+def test_every_argument_is_explained() -> None:
+    waiting, seen = [parser()], 0
+    while waiting:
+        for action in waiting.pop()._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                waiting.extend(action.choices.values())
+            else:
+                seen += 1
+                assert action.help, action.option_strings or action.dest
+    assert seen > 40
+
+
 def test_errors_say_what_to_do() -> None:
     full = errors.ResourceExhaustedError("the queue is full", reason="QUEUE_FULL", retry_after=2.0)
 

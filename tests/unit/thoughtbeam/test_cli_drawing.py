@@ -178,6 +178,30 @@ def test_a_result_tells_answer_votes_and_accounting() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "standing", "heading"),
+    [
+        ({}, "75% of the vote, trace 4", "vote weight traces"),
+        ({"policy": "best_of_n"}, "score 1.50, trace 4", "answer best score traces"),
+        ({"policy": "best_of_n", "degraded": True}, "75% of the vote, trace 4", "vote weight traces"),
+        ({"policy": "vanilla", "counts": TreeCounts(nodes=1, finished=1)}, "trace 4", "vote weight traces"),
+    ],
+)
+def test_only_a_vote_is_called_one(fields: dict[str, Any], standing: str, heading: str) -> None:
+    lines = drawn(result_view(result(**fields)))
+
+    assert lines[2].split("   ")[1] == standing
+    assert heading in [" ".join(line.split()) for line in lines]
+
+
+def test_finished_traces_without_an_answer_are_counted() -> None:
+    counts = TreeCounts(nodes=7, finished=5)
+    rows = [line.split() for line in drawn(result_view(result(counts=counts)))]
+
+    assert ["no", "answer", "2"] in rows
+    assert ["no", "answer"] not in [row[:2] for row in map(str.split, drawn(result_view(result())))]
+
+
+@pytest.mark.parametrize(
     ("fields", "finish_reasons", "text"),
     [
         ({}, ["stop"] * 3, "none of the 3 finished traces gave one."),
