@@ -65,7 +65,7 @@ def running(
             for wave in _services(config, ports, state):
                 started = time.monotonic()
                 for service in wave:
-                    report(f"{service.name:<15} starting")
+                    report(f"{service.name:<15} starting{service.remark}")
                     supervisor.start(service)
                 for service in wave:
                     supervisor.wait_healthy(service.name, config.startup_timeout)
@@ -132,7 +132,13 @@ def _services(config: LocalConfig, ports: _Ports, state: StateDirectory) -> list
         *(("--max-context", config.max_context) if config.max_context is not None else ()),
     )
     # handing running searches back takes it a moment
-    decoder_worker = Service("decoder_worker", decoder, lambda: grpc_serves(ports.decoder_worker), grace=20.0)
+    decoder_worker = Service(
+        "decoder_worker",
+        decoder,
+        lambda: grpc_serves(ports.decoder_worker),
+        grace=20.0,
+        remark=": the engine takes about a minute on idle cores, a large model longer",
+    )
     if scorer is None:
         return [[store], [gateway], [decoder_worker]]
     prm_worker = Service(

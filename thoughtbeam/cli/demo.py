@@ -66,8 +66,10 @@ def run(args: argparse.Namespace) -> int:
     import rich  # noqa: F401 (before anything is started)
 
     state = StateDirectory()
+    if (holder := state.holder()) is not None:
+        raise AlreadyRunningError(state.path, holder)
     port = local.DEFAULT_PORT if port_is_free(local.DEFAULT_PORT) else free_ports(1)[0]
-    report("Starting the service on this machine; the engine takes the longest.")
+    report("Starting the service on this machine.")
     with StopSignals() as signals:
         services = _left_running if args.keep else _stopped_at_the_end
         with services(port, state, signals) as running:
@@ -90,8 +92,6 @@ def _stopped_at_the_end(port: int, state: StateDirectory, signals: StopSignals) 
 @contextlib.contextmanager
 def _left_running(port: int, state: StateDirectory, signals: StopSignals) -> Iterator[Running]:
     """A `serve --local` that outlives this process; it is ended again only if the demo does not succeed."""
-    if (holder := state.holder()) is not None:
-        raise AlreadyRunningError(state.path, holder)
     state.logs.mkdir(parents=True, exist_ok=True)
     log = state.logs / "serve.log"
     with log.open("wb") as output:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import thoughtbeam
 from thoughtbeam import errors
+from thoughtbeam._channel import resolve_endpoint
 from thoughtbeam.cli import demo, exits, policies, redis, serve, solve, stop, tree
 from thoughtbeam.local import LocalSetupError
 from thoughtbeam.supervision.signals import StopRequestedError
@@ -20,8 +21,8 @@ _COMMANDS = (serve, solve, tree, policies, demo, redis, stop)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    args = parser().parse_args(argv)
     try:
-        args = parser().parse_args(argv)
         code: int = args.run(args)
         sys.stdout.flush()
         return code
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LocalSetupError as error:
         return _fail(str(error), exits.USAGE)
     except errors.ApiError as error:
-        return _fail(explain(error), code_of(error))
+        return _fail(explain(error, _endpoint(args)), code_of(error))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,13 +63,13 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def explain(error: errors.ApiError) -> str:
-    """One line: what went wrong and what to do."""
+def explain(error: errors.ApiError, endpoint: str) -> str:
+    """One line: what went wrong and what to do. endpoint: where the service was looked for."""
     match error:
         case errors.UnavailableError(reason="UNKNOWN"):
             return (
-                f"nothing answers there ({error.message}); start it with `thoughtbeam serve --local`, "
-                "or name another address with --endpoint or THOUGHTBEAM_ENDPOINT"
+                f"nothing answers at {endpoint}; start the service with `thoughtbeam serve --local`, or name "
+                "another address with --endpoint or THOUGHTBEAM_ENDPOINT"
             )
         case errors.UnimplementedError():
             return f"what listens there is not (this version of) Thoughtbeam: {error.message}"
@@ -81,6 +82,11 @@ def explain(error: errors.ApiError) -> str:
     if error.retry_after is not None:
         text += f"; try again in {error.retry_after:g} s"
     return f"{text} ({error.code.name}/{error.reason})"
+
+
+def _endpoint(args: argparse.Namespace) -> str:
+    # the demo has no such argument: it talks to what it has started itself
+    return resolve_endpoint(args.endpoint) if "endpoint" in args else "the service's address"
 
 
 def code_of(error: errors.ApiError) -> int:

@@ -13,7 +13,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from thoughtbeam.cli import terminal
-from thoughtbeam.cli.result_view import STATE_STYLES
+from thoughtbeam.cli.result_view import STATE_STYLES, origins
+from thoughtbeam.cli.words import counted
 from thoughtbeam.results import (
     NodeState,
     Progress,
@@ -74,8 +75,8 @@ class SearchProgress:
             if number or state not in (NodeState.PENDING, NodeState.HELD):
                 states.append(f"{state} {number}   ", style=STATE_STYLES[state])
         work = (
-            f"  {counts.nodes} nodes = {counts.roots} roots + {counts.branches} branches · "
-            f"{counts.rounds} tournaments · {self._usage.generated:,} tokens · "
+            f"  {origins(counts)} · {counted(counts.rounds, 'tournament')} · "
+            f"{counted(self._usage.generated, 'token')} · "
             f"{self.tokens_per_second():,.0f} tok/s"
         )
         if self._kv_use is not None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thoughtbeam.cli.terminal import one_line, printable
-from thoughtbeam.cli.words import why_no_answer
+from thoughtbeam.cli.words import counted, why_no_answer
 from thoughtbeam.results import Node, NodeState, Result, TokenUsage, TreeCounts
 
 STATE_STYLES = {
@@ -48,12 +48,21 @@ def accounting(counts: TreeCounts, usage: TokenUsage) -> Text:
     open_states = (NodeState.PENDING, NodeState.LIVE, NodeState.HELD, NodeState.GHOST)
     ended = (NodeState.FINISHED, NodeState.PRUNED, NodeState.CANCELLED)
     shown = [s for s in open_states if getattr(counts, s)] + list(ended)
-    fates = " + ".join(f"{getattr(counts, state)} {state}" for state in shown)
+    fates = " + ".join(f"{getattr(counts, state):,} {state}" for state in shown)
     return Text(
-        f"{counts.nodes} nodes = {counts.roots} roots + {counts.branches} branches = {fates}\n"
-        f"{counts.rounds} tournaments · {counts.thoughts:,} thoughts · {counts.evictions} evictions · "
-        f"{usage.generated:,} tokens generated, {usage.recomputed:,} recomputed, {usage.prompt:,} prompt",
+        f"{origins(counts)} = {fates}\n"
+        f"{counted(counts.rounds, 'tournament')} · {counted(counts.thoughts, 'thought')} · "
+        f"{counted(counts.evictions, 'eviction')} · {counted(usage.generated, 'token')} generated, "
+        f"{usage.recomputed:,} recomputed, {usage.prompt:,} prompt",
         style="dim",
+    )
+
+
+def origins(counts: TreeCounts) -> str:
+    """Where the nodes come from: the first half of the accounting."""
+    return (
+        f"{counted(counts.nodes, 'node')} = {counted(counts.roots, 'root')} + "
+        f"{counted(counts.branches, 'branch', 'branches')}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from thoughtbeam import local
@@ -19,7 +20,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "serve",
         help="run the service on this machine",
         description="Starts the store, a prm worker, the gateway and a decoder worker on loopback and "
-        "watches them; Ctrl-C stops them all. Data and logs go to $THOUGHTBEAM_HOME, else ./.thoughtbeam.",
+        "watches them; Ctrl-C stops them all. When one of them dies, all are stopped and the command fails: "
+        "a service manager or compose, which run the single programs, can restart them one by one. "
+        "Data and logs go to $THOUGHTBEAM_HOME, else ./.thoughtbeam.",
         epilog=exits.SUMMARY,
     )
     parser.set_defaults(run=run)
@@ -70,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
         try:
             with local.running(config, StateDirectory(), signals, report) as (ready, supervisor):
                 report(f"Thoughtbeam is ready at {ready.endpoint}; the tree store is {ready.redis_url}")
-                report(f"Logs are in {ready.logs}; Ctrl-C here or `thoughtbeam stop` ends everything")
+                how = "Ctrl-C here or `thoughtbeam stop`" if _in_foreground() else "`thoughtbeam stop`"
+                report(f"Logs are in {ready.logs}; {how} ends everything")
                 while True:
                     signals.wait(_WATCH_SECONDS)
                     supervisor.check()
@@ -78,6 +82,14 @@ def run(args: argparse.Namespace) -> int:
             # that is how it is meant to end
             report("everything has been stopped")
             return exits.OK
+
+
+def _in_foreground() -> bool:
+    """Whether a Ctrl-C on the terminal reaches this process."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, ValueError):
+        return False
 
 
 def report(line: str) -> None:

@@ -43,8 +43,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--answer-mode",
         choices=get_args(_requests.AnswerMode),
         default="boxed",
-        help="how a trace's answer is read: the last \\boxed{...} (default), the letter of a choice, an integer "
-        "(097 equals 97), the last match of --answer-regex, or none: the text after the thinking, as it is",
+        help="how a trace's answer is read: the last \\boxed{...} (default), the letter of a choice, an "
+        "integer (097 equals 97), the last match of --answer-regex, or none: the text after the thinking, "
+        "as it is",
     )
     add("--answer-regex", metavar="PATTERN", help="for --answer-mode regex")
     add("--temperature", metavar="T", type=float, help="of sampling, 0 to 2 (default: the model's own)")

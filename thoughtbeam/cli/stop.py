@@ -8,7 +8,7 @@ import os
 import signal
 
 from thoughtbeam.cli import exits
-from thoughtbeam.supervision.state import StateDirectory
+from thoughtbeam.supervision.state import HOME_VARIABLE, StateDirectory
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     state = StateDirectory()
     supervisor = state.holder()
     if supervisor is None:
-        print(f"nothing runs in {state.path}")
+        print(f"nothing runs in {state.path}; for services of another directory, name it in {HOME_VARIABLE}")
         return exits.OK
     with contextlib.suppress(ProcessLookupError):
         os.kill(supervisor, signal.SIGTERM)

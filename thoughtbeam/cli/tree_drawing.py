@@ -11,7 +11,7 @@ from rich.text import Text
 
 from thoughtbeam.cli.result_view import STATE_STYLES, accounting
 from thoughtbeam.cli.terminal import one_line
-from thoughtbeam.cli.words import why_no_answer
+from thoughtbeam.cli.words import counted, why_no_answer
 from thoughtbeam.results import Node, NodeState, Tree
 
 WINNING_MARK = "★"
@@ -33,7 +33,9 @@ def draw_tree(tree: Tree, limit: int | None) -> Group:
     root = rich.tree.Tree(Text(one_line(tree.question, 100), style="italic"), guide_style="dim")
     drawn = worth_drawing(tree.nodes, limit)
     _grow(root, tree.nodes, drawn)
-    legend = f"{WINNING_MARK} the path to the answer · score: mean over the trace's thoughts"
+    legend = "score: mean over the trace's thoughts"
+    if any(n.winning for n in tree.nodes):
+        legend = f"{WINNING_MARK} the path to the answer · {legend}"
     if hidden := len(tree.nodes) - len(drawn):
         legend += f" · {hidden} of {len(tree.nodes)} nodes are folded, --all draws them"
     parts: list[RenderableType] = [
@@ -123,7 +125,7 @@ def _label(node: Node) -> Text:
     label.append(f"{node.number} ", style="bold")
     label.append(node.state, style=STATE_STYLES[node.state])
     label.append(f"  score {node.mean_score:.3f}" if node.mean_score is not None else "  unscored")
-    label.append(f"  {node.total_tokens} tokens")
+    label.append(f"  {counted(node.total_tokens, 'token')}")
     if node.parent is not None:
         label.append(f" ({node.unique_tokens} own, from {node.branch_position})", style="dim")
     if node.finish_reason == "length":

@@ -25,12 +25,13 @@ _TAIL_LINES = 20
 @dataclass(frozen=True, slots=True)
 class Service:
     """One program to run. healthy: asks it, within about a second, whether it serves. grace: seconds between
-    SIGTERM and SIGKILL, less if it was never healthy."""
+    SIGTERM and SIGKILL, less if it was never healthy. remark: follows the line that says that it starts."""
 
     name: str
     command: Sequence[str]
     healthy: Callable[[], bool]
     grace: float = 10.0
+    remark: str = ""
 
 
 class ServiceFailedError(Exception):

@@ -16,7 +16,7 @@ import pytest
 
 from tests.unit.thoughtbeam.scripted_service import ScriptedService, node_event, result, serving
 from thoughtbeam import UnavailableError, errors
-from thoughtbeam.cli import exits
+from thoughtbeam.cli import exits, serve
 from thoughtbeam.cli.main import code_of, explain, main, parser
 from thoughtbeam.cli.options import parameter
 from thoughtbeam.cli.policies import allowed
@@ -47,7 +47,7 @@ def test_solve_prints_the_answer(service: ScriptedService, capsys: Capture) -> N
 
     output = capsys.readouterr()
     assert "Answer: 42" in output.out
-    assert "4 nodes = 3 roots + 1 branches = 3 finished + 1 pruned + 0 cancelled" in output.out
+    assert "4 nodes = 3 roots + 1 branch = 3 finished + 1 pruned + 0 cancelled" in output.out
     assert output.err == ""
 
 
@@ -142,7 +142,9 @@ def test_nothing_listens(capsys: Capture) -> None:
     assert main(["solve", "6 * 7?", "--endpoint", endpoint]) == exits.UNREACHABLE
 
     (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"thoughtbeam: nothing answers at {endpoint}; ")
     assert "thoughtbeam serve --local" in line
+    assert "connect" not in line  # gRPC's own words
 
 
 def test_ctrl_c_cancels_the_search(service: ScriptedService) -> None:
@@ -255,7 +257,7 @@ def test_tree_cancel(
 def test_a_timeout_tells_how_to_end_the_search() -> None:
     error = errors.DeadlineExceededError("no reply within 3 s", reason="CLIENT_TIMEOUT", tree_id=TREE_ID)
 
-    assert explain(error) == (
+    assert explain(error, "host:1") == (
         f"no reply within 3 s; the search may go on: look at it with `thoughtbeam tree show {TREE_ID}`, "
         f"end it with `thoughtbeam tree cancel {TREE_ID}`"
     )
@@ -350,6 +352,12 @@ def test_every_command_explains_itself_and_its_exit_codes(capsys: Capture) -> No
         assert exits.SUMMARY in text
 
 
+def test_serve_tells_of_ctrl_c_only_where_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert not serve._in_foreground()
+
+
 def test_every_argument_is_explained() -> None:
     waiting, seen = [parser()], 0
     while waiting:
@@ -365,9 +373,9 @@ def test_every_argument_is_explained() -> None:
 def test_errors_say_what_to_do() -> None:
     full = errors.ResourceExhaustedError("the queue is full", reason="QUEUE_FULL", retry_after=2.0)
 
-    assert explain(full) == "the queue is full; try again in 2 s (RESOURCE_EXHAUSTED/QUEUE_FULL)"
-    assert "serve --local" in explain(UnavailableError("connection refused"))
-    assert "serve --local" not in explain(UnavailableError("no store", reason="STORE_UNAVAILABLE"))
+    assert explain(full, "host:1") == "the queue is full; try again in 2 s (RESOURCE_EXHAUSTED/QUEUE_FULL)"
+    assert "serve --local" in explain(UnavailableError("connection refused"), "host:1")
+    assert "serve --local" not in explain(UnavailableError("no store", reason="STORE_UNAVAILABLE"), "host:1")
     assert code_of(full) == exits.FAILED
 
 
@@ -375,7 +383,9 @@ def test_stop_when_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("THOUGHTBEAM_HOME", str(tmp_path))
 
     assert main(["stop"]) == exits.OK
-    assert capsys.readouterr().out == f"nothing runs in {tmp_path}\n"
+    assert capsys.readouterr().out == (
+        f"nothing runs in {tmp_path}; for services of another directory, name it in THOUGHTBEAM_HOME\n"
+    )
 
 
 def test_stop_ends_the_launcher_and_waits_for_it(

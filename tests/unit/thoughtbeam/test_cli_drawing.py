@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from thoughtbeam.cli.progress import SearchProgress
-from thoughtbeam.cli.result_view import result_view
+from thoughtbeam.cli.result_view import accounting, result_view
 from thoughtbeam.cli.terminal import one_line, printable
 from thoughtbeam.cli.tree_drawing import draw_tree, worth_drawing
 from thoughtbeam.cli.words import how_cancelled
@@ -163,6 +163,18 @@ def test_a_very_deep_tree_can_be_drawn() -> None:
 
     assert len(lines) == 99 + 5
     assert lines[100].endswith("└── 99 pruned  unscored  10 tokens (10 own, from 0)")
+
+
+def test_one_of_a_kind_is_no_plural() -> None:
+    counts = TreeCounts(nodes=1, roots=1, branches=1, finished=1, rounds=1, thoughts=1, evictions=1)
+    shown = accounting(counts, TokenUsage(generated=1)).plain
+
+    assert shown.startswith("1 node = 1 root + 1 branch = 1 finished")
+    assert "1 tournament · 1 thought · 1 eviction · 1 token generated" in shown
+
+
+def test_a_path_to_the_answer_is_explained_only_where_there_is_one() -> None:
+    assert "★" not in "".join(drawn(draw_tree(tree(node(1, NodeState.LIVE), result=None), None)))
 
 
 def test_a_result_tells_answer_votes_and_accounting() -> None:
