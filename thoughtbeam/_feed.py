@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from thoughtbeam import _mapping
-from thoughtbeam.errors import UnavailableError
+from thoughtbeam.errors import ApiError, InvalidArgumentError, UnavailableError
 from thoughtbeam.results import Result, TreeEvent
 from thoughtbeam.v1 import reasoning_pb2 as pb
 
@@ -30,6 +30,13 @@ class Feed:
                 yield _mapping.event(message.event)
             case _:
                 return
+
+    def failure(self, error: ApiError) -> ApiError:
+        """What the stream ended with. A request that was refused has no tree: where there is one, the
+        service names it."""
+        if isinstance(error, InvalidArgumentError) and "tree" not in error.metadata:
+            error.tree_id = None
+        return error
 
     def cut_short(self) -> UnavailableError:
         """A stream that ended without a result and without an error, to be picked up like a broken one."""

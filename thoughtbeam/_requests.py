@@ -49,6 +49,14 @@ class SearchOptions(TypedDict, total=False):
     cancel_on_disconnect: bool
 
 
+def request_of(method: str, prompt: Prompt, policy: str, options: SearchOptions) -> pb.ReasonRequest:
+    """What a call of `method` asks for; see reason_request. Raises TypeError for an option that it lacks."""
+    unknown = sorted(set(options) - SearchOptions.__optional_keys__)
+    if unknown:
+        raise TypeError(f"{method}() got an unexpected keyword argument {unknown[0]!r}")
+    return reason_request(prompt, policy=policy, **options)
+
+
 def reason_request(
     prompt: Prompt,
     *,
@@ -111,6 +119,9 @@ def _set_prompt(search: pb.Search, prompt: Prompt) -> None:
     if isinstance(prompt, str):
         search.question = prompt
         return
+    if not _is_list(prompt):
+        wanted = "a prompt is a text, or a list of messages with `role` and `content`"
+        raise invalid_field("search.question", f"{wanted}, not {type(prompt).__name__}")
     # an empty conversation is still sent as one: the service names the field
     search.conversation.SetInParent()
     for index, message in enumerate(prompt):
@@ -120,6 +131,10 @@ def _set_prompt(search: pb.Search, prompt: Prompt) -> None:
             raise invalid_field(
                 f"search.conversation.messages[{index}]", "needs the strings `role` and `content`"
             ) from error
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, bytes | bytearray)
 
 
 def _set_parameters(search: pb.Search, parameters: Mapping[str, bool | int | float | str | None]) -> None:

@@ -12,10 +12,10 @@ import grpc
 from thoughtbeam import _mapping
 from thoughtbeam._channel import channel_options, resolve_endpoint
 from thoughtbeam._feed import Feed
-from thoughtbeam._requests import Prompt, SearchOptions, reason_request, tree_name
+from thoughtbeam._requests import Prompt, SearchOptions, request_of, tree_name
 from thoughtbeam._retry import Retries, RetryConfig
 from thoughtbeam.client import NODES_PAGE, TREES_PAGE
-from thoughtbeam.errors import ApiError, from_rpc_error
+from thoughtbeam.errors import ApiError, FailedPreconditionError, from_rpc_error
 from thoughtbeam.results import Node, Policy, Result, Tree, TreeEvent
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from thoughtbeam.v1.reasoning_pb2_grpc import ReasoningServiceStub
@@ -39,6 +39,7 @@ class AsyncClient:
         self._channel = grpc.aio.insecure_channel(self.endpoint, options=channel_options(self.endpoint))
         self._stub = ReasoningServiceStub(self._channel)
         self._call_timeout = call_timeout
+        self._closed = False
         self._retries = Retries(retry or RetryConfig())
 
     async def solve(
@@ -51,7 +52,7 @@ class AsyncClient:
         **options: Unpack[SearchOptions],
     ) -> Result:
         """Runs one search to its end; see Client.solve."""
-        async for item in self.stream(prompt, policy=policy, timeout=timeout, **options):
+        async for item in self._search(request_of("solve", prompt, policy, options), timeout):
             if isinstance(item, Result):
                 return item
             if on_event is not None:
@@ -62,7 +63,7 @@ class AsyncClient:
         self, prompt: Prompt, *, policy: str, timeout: float | None = None, **options: Unpack[SearchOptions]
     ) -> AsyncIterator[TreeEvent | Result]:
         """Like `solve`, but gives the events as they come; the last item is the Result."""
-        return self._search(reason_request(prompt, policy=policy, **options), timeout)
+        return self._search(request_of("stream", prompt, policy, options), timeout)
 
     async def tree(self, tree_id: str) -> Tree:
         """One search with all its nodes, running or ended."""
@@ -99,7 +100,8 @@ class AsyncClient:
         return [_mapping.policy(p) for p in reply.policies]
 
     async def close(self) -> None:
-        """Ends all calls and the connection."""
+        """Ends all calls and the connection. Later calls raise FailedPreconditionError (`CLIENT_CLOSED`)."""
+        self._closed = True
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -110,6 +112,10 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FailedPreconditionError("this client has been closed", reason="CLIENT_CLOSED")
+
     async def _call(
         self,
         method: grpc.aio.UnaryUnaryMultiCallable[_Request, _Reply],
@@ -118,6 +124,7 @@ class AsyncClient:
     ) -> _Reply:
         attempts = self._retries.begin(self._call_timeout)
         while True:
+            self._check_open()
             call = method(request, timeout=attempts.remaining())
             try:
                 reply = await call
@@ -135,6 +142,7 @@ class AsyncClient:
         feed = Feed(request.request_id)
         attempts = self._retries.begin(timeout, feed.tree_id)
         while True:
+            self._check_open()
             stream = self._stub.Reason(request, timeout=attempts.remaining())
             failure: ApiError
             try:
@@ -146,7 +154,7 @@ class AsyncClient:
                             return
                 failure = feed.cut_short()
             except grpc.RpcError as error:
-                failure = from_rpc_error(error, feed.tree_id)
+                failure = feed.failure(from_rpc_error(error, feed.tree_id))
             except asyncio.CancelledError:
                 raise await _told_apart(stream, feed.tree_id) from None
             finally:

@@ -12,9 +12,9 @@ import grpc
 from thoughtbeam import _mapping
 from thoughtbeam._channel import channel_options, resolve_endpoint
 from thoughtbeam._feed import Feed
-from thoughtbeam._requests import Prompt, SearchOptions, reason_request, tree_name
+from thoughtbeam._requests import Prompt, SearchOptions, request_of, tree_name
 from thoughtbeam._retry import Retries, RetryConfig
-from thoughtbeam.errors import ApiError, from_rpc_error
+from thoughtbeam.errors import ApiError, FailedPreconditionError, from_rpc_error
 from thoughtbeam.results import Node, Policy, Result, Tree, TreeEvent
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from thoughtbeam.v1.reasoning_pb2_grpc import ReasoningServiceStub
@@ -45,6 +45,7 @@ class Client:
         self._channel = grpc.insecure_channel(self.endpoint, options=channel_options(self.endpoint))
         self._stub = ReasoningServiceStub(self._channel)
         self._call_timeout = call_timeout
+        self._closed = False
         self._retries = Retries(retry or RetryConfig())
 
     def solve(
@@ -63,7 +64,7 @@ class Client:
         for a budget that ends it with the best answer so far). on_event: called with each event. options:
         see SearchOptions.
         """
-        for item in self.stream(prompt, policy=policy, timeout=timeout, **options):
+        for item in self._search(request_of("solve", prompt, policy, options), timeout):
             if isinstance(item, Result):
                 return item
             if on_event is not None:
@@ -74,7 +75,7 @@ class Client:
         self, prompt: Prompt, *, policy: str, timeout: float | None = None, **options: Unpack[SearchOptions]
     ) -> Iterator[TreeEvent | Result]:
         """Like `solve`, but gives the events as they come; the last item is the Result."""
-        return self._search(reason_request(prompt, policy=policy, **options), timeout)
+        return self._search(request_of("stream", prompt, policy, options), timeout)
 
     def tree(self, tree_id: str) -> Tree:
         """One search with all its nodes, running or ended."""
@@ -110,7 +111,8 @@ class Client:
         return [_mapping.policy(p) for p in reply.policies]
 
     def close(self) -> None:
-        """Ends all calls and the connection."""
+        """Ends all calls and the connection. Later calls raise FailedPreconditionError (`CLIENT_CLOSED`)."""
+        self._closed = True
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -121,6 +123,10 @@ class Client:
     ) -> None:
         self.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FailedPreconditionError("this client has been closed", reason="CLIENT_CLOSED")
+
     def _call(
         self,
         method: grpc.UnaryUnaryMultiCallable[_Request, _Reply],
@@ -129,6 +135,7 @@ class Client:
     ) -> _Reply:
         attempts = self._retries.begin(self._call_timeout)
         while True:
+            self._check_open()
             try:
                 reply = method(request, timeout=attempts.remaining())
             except grpc.RpcError as error:
@@ -141,6 +148,7 @@ class Client:
         feed = Feed(request.request_id)
         attempts = self._retries.begin(timeout, feed.tree_id)
         while True:
+            self._check_open()
             stream = self._stub.Reason(request, timeout=attempts.remaining())
             failure: ApiError
             try:
@@ -152,7 +160,7 @@ class Client:
                             return
                 failure = feed.cut_short()
             except grpc.RpcError as error:
-                failure = from_rpc_error(error, feed.tree_id)
+                failure = feed.failure(from_rpc_error(error, feed.tree_id))
             finally:
                 stream.cancel()
             time.sleep(attempts.pause_after(failure))

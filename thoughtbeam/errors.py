@@ -121,7 +121,8 @@ class ResourceExhaustedError(ApiError):
 
 
 class FailedPreconditionError(ApiError):
-    """The service lacks what the request needs, for example a scorer (`NO_SCORER`)."""
+    """The service lacks what the request needs, for example a scorer (`NO_SCORER`), or the client was closed
+    (`CLIENT_CLOSED`)."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
 

@@ -230,6 +230,43 @@ async def test_bad_fields_are_named(calls: Calls, service: ScriptedService, endp
     assert [(v.field, v.description) for v in caught.value.violations] == [
         ("search.parameters.K", "must be in [0, 12]")
     ]
+    # it was refused before there was a tree
+    assert caught.value.tree_id is None
+
+
+async def test_a_search_that_failed_over_its_arguments_has_a_tree(
+    calls: Calls, service: ScriptedService, endpoint: str
+) -> None:
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    service.streams = [[StatusError(code, "PROMPT_TOO_LONG", "too long", metadata={"tree": "trees/t1"})]]
+
+    with pytest.raises(thoughtbeam.InvalidArgumentError) as caught:
+        await calls.stream(endpoint, "6 * 7?", policy="gambit")
+
+    assert caught.value.tree_id == service.requests[0].request_id
+
+
+async def test_an_unknown_argument_names_the_method_that_was_called(calls: Calls, endpoint: str) -> None:
+    with pytest.raises(TypeError, match=r"^solve\(\) got an unexpected keyword argument 'depth'"):
+        await calls.call(endpoint, "solve", "6 * 7?", policy="gambit", depth=3)
+    with pytest.raises(TypeError, match=r"^stream\(\) got an unexpected keyword argument 'depth'"):
+        await calls.stream(endpoint, "6 * 7?", policy="gambit", depth=3)
+
+
+def test_a_closed_client_says_so(endpoint: str) -> None:
+    client = Client(endpoint)
+    client.close()
+    for call in (client.policies, lambda: client.solve("6 * 7?", policy="gambit")):
+        with pytest.raises(thoughtbeam.FailedPreconditionError, match="this client has been closed"):
+            call()
+
+
+async def test_a_closed_asynchronous_client_says_so(endpoint: str) -> None:
+    client = AsyncClient(endpoint)
+    await client.close()
+    for call in (client.policies, lambda: client.solve("6 * 7?", policy="gambit")):
+        with pytest.raises(thoughtbeam.FailedPreconditionError, match="this client has been closed"):
+            await call()
 
 
 async def test_a_call_that_the_service_cancels_is_no_cancelled_task(

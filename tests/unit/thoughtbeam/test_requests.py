@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from thoughtbeam._requests import reason_request, tree_name
+from thoughtbeam._requests import reason_request, request_of, tree_name
 from thoughtbeam.errors import InvalidArgumentError
 from thoughtbeam.v1 import reasoning_pb2 as pb
 
@@ -106,9 +106,19 @@ def test_what_the_wire_cannot_carry_is_named(arguments: dict[str, Any], field: s
     assert [v.field for v in caught.value.violations] == [field]
 
 
-def test_an_argument_that_does_not_exist() -> None:
-    with pytest.raises(TypeError, match="temprature"):
-        reason_request("6 * 7?", policy="vanilla", temprature=1.0)  # type: ignore[call-arg]
+@pytest.mark.parametrize("prompt", [None, 42, b"6 * 7?", {"role": "user", "content": "6 * 7?"}])
+def test_what_is_no_prompt(prompt: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="a prompt is a text, or a list of messages") as caught:
+        reason_request(prompt, policy="vanilla")
+
+    assert type(prompt).__name__ in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["solve", "stream"])
+def test_an_argument_that_does_not_exist(method: str) -> None:
+    options: Any = {"seed": 1, "temprature": 1.0}
+    with pytest.raises(TypeError, match=rf"^{method}\(\) got an unexpected keyword argument 'temprature'"):
+        request_of(method, "6 * 7?", "vanilla", options)
 
 
 def test_a_tree_is_named_by_its_id_or_its_name() -> None:
