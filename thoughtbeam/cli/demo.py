@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from thoughtbeam import local
@@ -32,10 +32,11 @@ EXPECTED = 19
 _DRAWN = 40
 _QUERIES = (
     "ZREVRANGE tb:trees 0 2",
-    "HGETALL 'tb:{%s}:meta'",
+    "HMGET 'tb:{%s}:meta' state nodes roots branches finished pruned cancelled generated answer",
     "ZREVRANGE 'tb:{%s}:state:finished' 0 4 WITHSCORES",
-    "ZREVRANGE 'tb:{%s}:state:pruned' 0 4 WITHSCORES",
-    "XREVRANGE 'tb:{%s}:rounds' + - COUNT 1",
+    "ZRANGE 'tb:{%s}:state:pruned' 0 2 WITHSCORES",
+    # the first rounds: the last ones have little left to prune
+    "XRANGE 'tb:{%s}:rounds' - + COUNT 2",
     "XREVRANGE 'tb:{%s}:events' + - COUNT 2",
     "PTTL 'tb:{%s}:meta'",
 )
@@ -142,7 +143,7 @@ def _solve_and_show(running: Running, signals: StopSignals) -> int:
     console.rule("the tree")
     console.print(draw_tree(tree, _DRAWN), crop=False)
     console.rule("the tree in the store")
-    _query(running.redis_url, tree_id, console.width)
+    _query(running.redis_url, queries(result), console.width)
     return exits.OK if result.answer else exits.NO_ANSWER
 
 
@@ -172,14 +173,21 @@ def _command() -> str:
     return str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)
 
 
-def _query(redis_url: str, tree_id: str, width: int) -> None:
+def queries(result: Result) -> list[str]:
+    """What to ask the store about a search that has ended, as redis-cli takes it."""
+    asked = [query.replace("%s", result.tree_id) for query in _QUERIES]
+    if result.answer is not None:
+        asked.insert(3, f"HGETALL 'tb:{{{result.tree_id}}}:node:{result.answer.node}'")
+    return asked
+
+
+def _query(redis_url: str, commands: Sequence[str], width: int) -> None:
     """Asks the store itself, as anybody can with redis-cli or `thoughtbeam redis`."""
     from thoughtbeam.cli.resp import Connection
     from thoughtbeam.cli.resp_text import reply_lines, split_command
 
     with Connection(redis_url) as connection:
-        for query in _QUERIES:
-            command = query % tree_id if "%s" in query else query
+        for command in commands:
             print(f"\nredis> {command}")
             for line in reply_lines(connection.call(split_command(command))):
                 print(line if len(line) <= width else line[: width - 1] + "…")

@@ -7,6 +7,7 @@ import pytest
 
 from thoughtbeam.cli import demo, exits
 from thoughtbeam.cli.main import main
+from thoughtbeam.cli.resp_text import split_command
 from thoughtbeam.results import Answer, Result, TokenUsage, TreeCounts, TreeState
 from thoughtbeam.supervision.state import StateDirectory
 
@@ -32,6 +33,21 @@ def test_the_verdict(answer: str | None, verdict: str) -> None:
     )
 
     assert verdict in demo._verdict(result)
+
+
+def test_the_store_is_asked_about_the_winning_trace() -> None:
+    answer = Answer("19", 1.0, 1.0, 17, "")
+    ended = (), TreeCounts(), TokenUsage(), "", False, 1.0, 0.0, "gambit"
+    answered = demo.queries(Result("t1", TreeState.SUCCEEDED, answer, *ended))
+    without = demo.queries(Result("t1", TreeState.SUCCEEDED, None, *ended))
+
+    assert "HGETALL 'tb:{t1}:node:17'" in answered
+    assert [q for q in answered if q not in without] == ["HGETALL 'tb:{t1}:node:17'"]
+    assert all("%" not in query for query in answered)
+    assert split_command(without[1]) == [
+        *(b"HMGET", b"tb:{t1}:meta", b"state", b"nodes", b"roots", b"branches", b"finished", b"pruned"),
+        *(b"cancelled", b"generated", b"answer"),
+    ]
 
 
 @pytest.mark.parametrize("arguments", [["demo"], ["demo", "--keep"], ["serve", "--local"]])
