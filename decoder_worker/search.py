@@ -252,9 +252,6 @@ class Search:
         if self.ended.is_set():
             return
         step = self.policy.step(self._state, self.view, observation)
-        if step.state is not self._state:
-            self._state = step.state
-            self._note_policy_state()
         before = (
             self.view.capacity_count,
             self.view.count(NodeState.LIVE),
@@ -262,6 +259,9 @@ class Search:
         )
         if step.tournament:
             self._record_round(step.actions, *before)
+        if step.state is not self._state:
+            self._state = step.state
+            self._note_policy_state()
         for action in step.actions:
             self._act(action)
 

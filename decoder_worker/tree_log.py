@@ -70,6 +70,16 @@ class _Draft:
         )
 
 
+@dataclass(slots=True)
+class _Notes:
+    """What goes into one batch. Drafts in the order in which the nodes moved."""
+
+    drafts: dict[int, _Draft] = field(default_factory=dict)
+    fields: dict[str, str] = field(default_factory=dict)
+    rounds: list[RoundRecord] = field(default_factory=list)
+    policy_state: Callable[[], str] | None = None
+
+
 class TreeLog:
     """Collects and writes the changes of one running tree; the search notes, `run` writes."""
 
@@ -79,11 +89,8 @@ class TreeLog:
         self._store = store
         self._seq = 0
         self._unanswered: Batch | None = None  # sent under the number `_seq`; may or may not be applied
-        self._drafts: dict[int, _Draft] = {}
-        self._stored: dict[int, NodeState] = {}
-        self._fields: dict[str, str] = {}
-        self._rounds: list[RoundRecord] = []
-        self._policy_state: Callable[[], str] | None = None
+        self._notes = [_Notes()]  # written from the front; changes are noted in the last
+        self._noted: dict[int, NodeState] = {}  # where the notes leave each node
         self._dirty = asyncio.Event()
         self._closing = False
         self._last_progress = 0.0
@@ -92,13 +99,25 @@ class TreeLog:
 
     def restore(self, trace: Trace, stored: NodeState) -> None:
         """Tells in which state the store has a node that an earlier owner wrote."""
-        self._stored[trace.number] = stored
+        self._noted[trace.number] = stored
 
     def moved(self, trace: Trace, reason: str = "") -> None:
-        """The trace is new in its state, or new altogether."""
+        """The trace is new in its state, or new altogether.
+
+        A batch tells the feed of one node after the other. So a node that moves again after others have moved
+        does so in the next batch: its branch is born before it is gone.
+        """
+        drafts = self._notes[-1].drafts
+        before = drafts.get(trace.number)
+        if before is not None and before.path and next(reversed(drafts)) != trace.number:
+            self._begin_batch()
         draft = self._draft(trace)
+        if not draft.path:
+            drafts = self._notes[-1].drafts
+            drafts[trace.number] = drafts.pop(trace.number)
         draft.path.append(trace.state)
         draft.reason = reason or draft.reason
+        self._noted[trace.number] = trace.state
 
     def checkpoint(self, trace: Trace, tokens: Sequence[int], text: str) -> None:
         """More of the trace's own tokens, with their text, up to a boundary or its end."""
@@ -115,17 +134,20 @@ class TreeLog:
         self._draft(trace).winning = True
 
     def round(self, record: RoundRecord) -> None:
-        self._rounds.append(record)
+        """A tournament begins: what it does is noted next, and written as one batch with this record."""
+        if self._notes[-1].drafts:
+            self._begin_batch()
+        self._notes[-1].rounds.append(record)
         self._dirty.set()
 
     def fields(self, **values: object) -> None:
         """Fields of the tree itself."""
-        self._fields.update({name: str(value) for name, value in values.items()})
+        self._notes[-1].fields.update({name: str(value) for name, value in values.items()})
         self._dirty.set()
 
     def policy_state(self, dump: Callable[[], str]) -> None:
         """The policy's state has changed; `dump` is called when it is written."""
-        self._policy_state = dump
+        self._notes[-1].policy_state = dump
         self._dirty.set()
 
     # ---- writes
@@ -149,13 +171,15 @@ class TreeLog:
         async def end(batch: Batch) -> None:
             await self._store.finish(self.tree_id, self.epoch, self._seq, batch, state, outcome, None)
 
+        while len(self._notes) > 1:
+            await self._write(self._commit)
         await self._write(end)
 
     async def hand_back(self) -> None:
         """Writes the rest and returns the tree to the queue. `run` has ended, wherever it was."""
         if self._unanswered is not None:
             await self._commit(self._unanswered)
-        if self._dirty.is_set():
+        while self._dirty.is_set():
             await self._write(self._commit)
         await self._store.requeue(self.tree_id, self.epoch)
 
@@ -170,28 +194,30 @@ class TreeLog:
         self._unanswered = None
 
     def _take(self) -> Batch:
-        """Everything noted so far as one batch."""
+        """The oldest notes as a batch."""
         now = time.monotonic()
         progress = now - self._last_progress >= PROGRESS_SECONDS
         if progress:
             self._last_progress = now
-        batch = Batch(
-            nodes=tuple(draft.change() for draft in self._drafts.values()),
-            fields=self._fields,
-            policy_state=self._policy_state() if self._policy_state else None,
-            rounds=tuple(self._rounds),
+        notes = self._notes.pop(0)
+        if not self._notes:
+            self._notes.append(_Notes())
+            self._dirty.clear()
+        return Batch(
+            nodes=tuple(draft.change() for draft in notes.drafts.values()),
+            fields=notes.fields,
+            policy_state=notes.policy_state() if notes.policy_state else None,
+            rounds=tuple(notes.rounds),
             progress=progress,
         )
-        for number, draft in self._drafts.items():
-            if draft.path:
-                self._stored[number] = draft.path[-1]
-        self._drafts, self._fields, self._rounds, self._policy_state = {}, {}, [], None
-        self._dirty.clear()
-        return batch
+
+    def _begin_batch(self) -> None:
+        self._notes.append(_Notes())
 
     def _draft(self, trace: Trace) -> _Draft:
         self._dirty.set()
-        draft = self._drafts.get(trace.number)
+        drafts = self._notes[-1].drafts
+        draft = drafts.get(trace.number)
         if draft is None:
-            draft = self._drafts[trace.number] = _Draft(trace, self._stored.get(trace.number))
+            draft = drafts[trace.number] = _Draft(trace, self._noted.get(trace.number))
         return draft

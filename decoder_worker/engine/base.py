@@ -53,9 +53,11 @@ class HiddenRow:
 class TraceOutput:
     """What one step gave one trace.
 
-    tokens: new tokens, in order; the end token is included. row: the hidden row of the boundary passed last,
-    which arrives with the step after the boundary token. cached_tokens: on the first output after an add, the
-    prompt tokens whose KV was in the cache (the rest was computed).
+    tokens: new tokens, in order; the end token is included. row: the hidden row of the boundary passed
+    last, which arrives with the step after the boundary token; where the last token of an add is a
+    boundary, its row comes with the first output, and the caller knows whether it had it already.
+    cached_tokens: on the first output after an add, the prompt tokens whose KV was in the cache (the rest
+    was computed).
     """
 
     trace_id: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -180,6 +182,30 @@ async def test_what_cannot_be_run_is_refused_by_name(prompt: list[int], vllm_eng
         await vllm_engine.add("twice", prompt, spec)
     assert not refused.value.fatal
     await vllm_engine.abort("twice")
+
+
+async def test_a_cancelled_add_leaves_nothing(
+    recorder: Recorder, prompt: list[int], vllm_engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_request = vllm_engine._llm.add_request
+    handed_over = asyncio.Event()
+
+    async def slow(*args: object) -> object:
+        collector = await add_request(*args)
+        handed_over.set()
+        await asyncio.sleep(60)
+        return collector
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vllm_engine._llm, "add_request", slow)
+        adding = asyncio.create_task(vllm_engine.add("gone", prompt, SamplingSpec(max_tokens=900)))
+        await handed_over.wait()
+        adding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+    trace = await recorder.add("gone", prompt, max_tokens=20)
+    await recorder.finished(trace)
+    assert await vllm_engine.block_ids() == {}
 
 
 async def test_capture_can_be_switched_off_while_nothing_runs(

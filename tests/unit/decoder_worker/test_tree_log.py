@@ -233,3 +233,48 @@ async def test_a_tree_that_has_another_owner_ends_the_log(monkeypatch: pytest.Mo
     scene.root()
     with pytest.raises(StaleEpochError):
         await scene.log.run()
+
+
+async def test_the_feed_tells_of_a_branch_before_its_parent_is_gone() -> None:
+    scene = Scene()
+    parent = scene.root()
+    scene.view.move(parent, LIVE)
+    scene.log.moved(parent)
+    scene.view.append_tokens(parent, range(4))
+    parent.thoughts.append(Thought(4))
+    scene.view.set_score(parent, 0, 0.5)
+    scene.log.moved(scene.view.add_branch(parent))
+    scene.view.move(parent, NodeState.GHOST)
+    scene.log.moved(parent)
+
+    await scene.log.finish(TreeState.SUCCEEDED, Outcome(None))
+
+    told = [
+        (change.node, state)
+        for _, batch in scene.store.calls
+        for change in batch.nodes
+        for state in change.path
+    ]
+    assert told == [(1, PENDING), (1, LIVE), (2, PENDING), (1, NodeState.GHOST)]
+
+
+async def test_a_tournament_is_one_batch_whatever_was_noted_before_it() -> None:
+    scene = Scene()
+    first, second = scene.root(), scene.root()
+    for trace in (first, second):
+        scene.view.move(trace, LIVE)
+        scene.log.moved(trace)
+    record = RoundRecord(1, 2, 2, 2, 0, 0.1, (2, 1), ())
+    scene.log.round(record)
+    for trace in (second, first):
+        scene.view.move(trace, NodeState.PRUNED)
+        scene.log.moved(trace)
+
+    await scene.log.finish(TreeState.SUCCEEDED, Outcome(None))
+
+    last = scene.store.calls[-1][1]
+    assert last.rounds == (record,)
+    assert [(change.node, change.path) for change in last.nodes] == [
+        (2, (NodeState.PRUNED,)),
+        (1, (NodeState.PRUNED,)),
+    ]
