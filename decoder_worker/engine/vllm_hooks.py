@@ -95,7 +95,8 @@ class BoundaryCapture:
         return self._execute_model(scheduler_output, *args, **kwargs)
 
     def _on_compute_logits(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        self._rows = hidden_states
+        if self._rows is None:  # a later call of the same step would be for log-probabilities of the prompt
+            self._rows = hidden_states
         return self._compute_logits(hidden_states, *args, **kwargs)
 
     def _on_sample_tokens(self, *args: Any, **kwargs: Any) -> Any:
