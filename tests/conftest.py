@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("thoughtbeam", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("thoughtbeam")
 
-# Whoever starts the tests in the background of a script has them ignore SIGINT, and so would the processes
-# that the tests start and interrupt.
+# Whoever starts the tests in the background of a script, or with nohup, has them ignore these, and so would
+# the processes that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
