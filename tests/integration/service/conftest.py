@@ -51,7 +51,9 @@ async def service(vllm_engine: VllmEngine, valkey: str) -> AsyncIterator[Service
     scorer, trained_for = load_scorer(BUNDLED_SCORER, "cpu")
     async with (
         served(trained_for, scorer=scorer) as prm,
-        running_gateway(GatewayConfig(redis_url=valkey, reap_interval=0.1, grace=30.0)) as gateway,
+        running_gateway(
+            GatewayConfig(redis_url=valkey, reap_interval=0.1, cancel_wait=30.0, grace=30.0)
+        ) as gateway,
         AsyncClient(f"127.0.0.1:{gateway.port}") as client,
     ):
         yield Service(client, gateway, gateway.store, vllm_engine, prm.target, valkey)

@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from decoder_worker.worker import Worker
+from tests.integration.gateway.harness import eventually
 from tests.integration.service.conftest import SMALL_GAMBIT, Service, working
 from thoughtbeam import ResourceExhaustedError, Result
 from thoughtbeam.results import NodeState, NodeTransition, Round, Tree, TreeState
@@ -187,8 +188,11 @@ async def test_cancelling_frees_the_engine_and_keeps_the_accounts(service: Servi
     assert tree.state is TreeState.CANCELLED
     assert_accounts(tree)
     assert tree.counts.cancelled > 0
-    assert worker.accepts_request
-    assert await service.engine.block_ids() == {}
+
+    async def freed() -> bool:
+        return worker.accepts_request and await service.engine.block_ids() == {}
+
+    await eventually(freed)
 
 
 async def test_without_its_prm_worker_a_search_ends_degraded_by_an_unscored_vote(service: Service) -> None:
