@@ -178,7 +178,7 @@ async def test_a_token_budget_ends_the_search_with_the_best_answer_so_far(
 
 async def test_cancelling_frees_the_engine_and_keeps_the_accounts(service: Service, worker: Worker) -> None:
     tree_id = ""
-    async for item in service.client.stream(MEDIUM, policy="self_consistency", parameters={"N": 16}):
+    async for item in service.client.stream(MEDIUM, policy="self_consistency", parameters={"N": 128}):
         if isinstance(item, NodeTransition) and item.after is NodeState.LIVE and not tree_id:
             tree_id = (await anext(aiter(service.client.trees()))).id
             cancelled = await service.client.cancel(tree_id)
