@@ -120,10 +120,6 @@ class Search:
     def high_water(self) -> float:
         return self.policy.high_water
 
-    @property
-    def started(self) -> bool:
-        return bool(self.view.traces)
-
     async def scores_settled(self) -> None:
         """Waits until every boundary that was sent to the scorer has come back."""
         await self._scores_settled.wait()
@@ -252,13 +248,8 @@ class Search:
         if self.ended.is_set():
             return
         step = self.policy.step(self._state, self.view, observation)
-        before = (
-            self.view.capacity_count,
-            self.view.count(NodeState.LIVE),
-            self.view.count(NodeState.GHOST),
-        )
         if step.tournament:
-            self._record_round(step.actions, *before)
+            self._record_round(step.actions)
         if step.state is not self._state:
             self._state = step.state
             self._note_policy_state()
@@ -282,15 +273,16 @@ class Search:
             case Finish():
                 self.stop()
 
-    def _record_round(self, actions: Sequence[Action], capacity: int, live: int, ghosts: int) -> None:
+    def _record_round(self, actions: Sequence[Action]) -> None:
+        """Notes a tournament as it finds the tree, before its actions."""
         self.rounds += 1
         self._log.round(
             RoundRecord(
                 number=self.rounds,
                 thoughts=self.view.thoughts_scored,
-                capacity_count=capacity,
-                live=live,
-                ghosts=ghosts,
+                capacity_count=self.view.capacity_count,
+                live=self.view.count(NodeState.LIVE),
+                ghosts=self.view.count(NodeState.GHOST),
                 kv_use=self._host.kv_use,
                 pruned=tuple(a.node for a in actions if isinstance(a, Prune)),
                 branched=tuple(a.parent for a in actions if isinstance(a, Branch)),
