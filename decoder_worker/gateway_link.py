@@ -17,6 +17,7 @@ from decoder_worker.policies import PolicyInfo, describe
 from decoder_worker.worker import Worker
 from thoughtbeam.runtime.log import EventLogger
 from thoughtbeam.runtime.rpc import open_channel
+from thoughtbeam.runtime.tasks import task_group
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from thoughtbeam.v1 import work_pb2, work_pb2_grpc
 
@@ -63,13 +64,11 @@ class GatewayLink:
         await stream.write(work_pb2.WorkRequest(hello=self._hello()))
         self._credit_out = False
         try:
-            async with asyncio.TaskGroup() as group:
+            async with task_group() as group:
                 granting = group.create_task(self._grant(stream), name="credit")
                 async for message in stream:
                     self._receive(message)
                 granting.cancel()
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
         finally:
             stream.cancel()
             await self._on_state(False)

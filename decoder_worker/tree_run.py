@@ -18,6 +18,7 @@ from decoder_worker.tree_log import TreeLog
 from decoder_worker.verdict import decide, winning_path
 from thoughtbeam.runtime.log import EventLogger
 from thoughtbeam.runtime.status import StatusError
+from thoughtbeam.runtime.tasks import task_group
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from tree_store.errors import StaleEpochError, StoreError, StoreFullError
 from tree_store.model import Failure, TreeRecord, TreeState
@@ -108,13 +109,10 @@ class TreeRun:
 
     async def _write_until_ended(self, search: Search) -> None:
         """A log that cannot be written ends the search: nothing of it would be kept."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._log.run(), name=f"tree log {self.tree_id}")
-                await self._until_ended(search)
-                self._log.close()
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+        async with task_group() as group:
+            group.create_task(self._log.run(), name=f"tree log {self.tree_id}")
+            await self._until_ended(search)
+            self._log.close()
 
     def _prepare(self, record: TreeRecord) -> Search:
         worker = self._worker

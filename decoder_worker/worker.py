@@ -22,6 +22,7 @@ from decoder_worker.slots import Slots
 from decoder_worker.tree_run import TreeRun
 from decoder_worker.tree_view import Trace
 from thoughtbeam.runtime.log import EventLogger
+from thoughtbeam.runtime.tasks import TaskGroup, task_group
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from tree_store.errors import StaleEpochError, StoreError
 from tree_store.store import TreeStore
@@ -79,7 +80,7 @@ class Worker:
         self._tree_tasks: set[asyncio.Task[None]] = set()
         self._traces: dict[str, tuple[Search, int]] = {}
         self._commands: asyncio.Queue[_Add | _Abort] = asyncio.Queue()
-        self._group: asyncio.TaskGroup | None = None
+        self._group: TaskGroup | None = None
         self._settle_due = False
         self._ranked_at = 0
 
@@ -122,7 +123,7 @@ class Worker:
 
         Raises EngineError when the engine dies; trees are handed back then, too.
         """
-        async with asyncio.TaskGroup() as group:
+        async with task_group() as group:
             self._group = group
             gateway_link = group.create_task(link(), name="gateway link")
             tasks = [

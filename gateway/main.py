@@ -18,6 +18,7 @@ from gateway.work_service import WorkService
 from thoughtbeam.runtime.log import EventLogger, setup_logging
 from thoughtbeam.runtime.rpc import Server, start_server, stop_on_signals
 from thoughtbeam.runtime.status import StatusError
+from thoughtbeam.runtime.tasks import task_group
 from thoughtbeam.v1 import reasoning_pb2, reasoning_pb2_grpc, work_pb2, work_pb2_grpc
 from tree_store.errors import StoreError
 from tree_store.store import TreeStore
@@ -60,7 +61,7 @@ async def serve(
         log.info("listening", port=server.port)
         on_listening(server.port)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with task_group() as tasks:
                 background = [
                     tasks.create_task(_follow_store(store, server), name="store health"),
                     tasks.create_task(dispatcher.run(), name="dispatcher"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import grpc
@@ -13,6 +12,7 @@ from gateway.dispatcher import Dispatcher
 from gateway.fleet import Fleet, WorkerStream
 from thoughtbeam.runtime.log import EventLogger
 from thoughtbeam.runtime.status import Violation, invalid
+from thoughtbeam.runtime.tasks import task_group
 from thoughtbeam.v1 import work_pb2, work_pb2_grpc
 
 log = EventLogger("gateway.work")
@@ -56,7 +56,7 @@ class WorkService(work_pb2_grpc.WorkServiceServicer):
         self, stream: WorkerStream, requests: AsyncIterator[work_pb2.WorkRequest], context: Context
     ) -> None:
         """Listens and sends until one of the two ends."""
-        async with asyncio.TaskGroup() as tasks:
+        async with task_group() as tasks:
             listening = tasks.create_task(self._listen(stream, requests))
             sending = tasks.create_task(self._send(stream, context))
             await stream.closed.wait()

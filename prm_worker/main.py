@@ -17,6 +17,7 @@ from prm_worker.scorers.base import Scorer
 from prm_worker.scoring_service import SERVICE, ScoringService
 from thoughtbeam.runtime.log import EventLogger, setup_logging
 from thoughtbeam.runtime.rpc import MAX_MESSAGE_BYTES, start_server, stop_on_signals
+from thoughtbeam.runtime.tasks import task_group
 from thoughtbeam.v1.scoring_pb2_grpc import add_ScorerServiceServicer_to_server
 
 log = EventLogger("prm_worker.main")
@@ -74,7 +75,7 @@ async def serve(address: str, scorer: Scorer, trained_for: Metadata, max_rows: i
     server = await start_server(
         address, [lambda server: add_ScorerServiceServicer_to_server(service, server)], [SERVICE]
     )
-    async with asyncio.TaskGroup() as group:
+    async with task_group() as group:
         scoring = group.create_task(batcher.run(), name="batcher")
         await batcher.score(np.zeros((batcher.max_rows, scorer.hidden_size), dtype=np.float32))
         await server.set_serving(True)

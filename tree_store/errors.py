@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from redis import exceptions as redis_errors
+
+from thoughtbeam.runtime.tasks import cancellation_kept
 
 
 class StoreError(Exception):
@@ -83,22 +84,14 @@ def refusal(reply: str) -> StoreError:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Around calls of redis-py in a task: raises its errors as ours, and a cancellation that it has lost.
-
-    redis-py sends with asyncio.wait_for, which before Python 3.12 returns instead of being cancelled when
-    both come at once: the task would go on as if nobody had asked it to end.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    asked_before = task.cancelling()
+    """Around calls of redis-py in a task: raises its errors as ours, and a cancellation that it has lost (it
+    sends with asyncio.wait_for)."""
     try:
-        yield
+        with cancellation_kept():
+            yield
     except redis_errors.OutOfMemoryError as error:
         raise StoreFullError(str(error)) from error
     except (redis_errors.ConnectionError, redis_errors.TimeoutError) as error:
         raise StoreUnavailableError(str(error)) from error
     except redis_errors.ResponseError as error:
         raise refusal(str(error)) from error
-    finally:
-        if task.cancelling() > asked_before:
-            raise asyncio.CancelledError

@@ -69,8 +69,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         finally:
             for process in reversed(found.restarted):
                 process.terminate()
-            for process in reversed(found.restarted):
-                process.wait(timeout=60)
+            try:
+                for process in reversed(found.restarted):
+                    process.wait(timeout=60)
+            finally:
+                for process in found.restarted:
+                    process.kill()
+                    process.wait()
 
 
 @pytest.fixture
