@@ -47,6 +47,12 @@ class NodeState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NODE_STATE_FINISHED: _ClassVar[NodeState]
     NODE_STATE_PRUNED: _ClassVar[NodeState]
     NODE_STATE_CANCELLED: _ClassVar[NodeState]
+
+class WorkerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKER_STATE_UNSPECIFIED: _ClassVar[WorkerState]
+    WORKER_STATE_SERVING: _ClassVar[WorkerState]
+    WORKER_STATE_DRAINING: _ClassVar[WorkerState]
 ANSWER_MODE_UNSPECIFIED: AnswerMode
 ANSWER_MODE_BOXED: AnswerMode
 ANSWER_MODE_CHOICE: AnswerMode
@@ -71,16 +77,35 @@ NODE_STATE_GHOST: NodeState
 NODE_STATE_FINISHED: NodeState
 NODE_STATE_PRUNED: NodeState
 NODE_STATE_CANCELLED: NodeState
+WORKER_STATE_UNSPECIFIED: WorkerState
+WORKER_STATE_SERVING: WorkerState
+WORKER_STATE_DRAINING: WorkerState
 
 class ReasonRequest(_message.Message):
-    __slots__ = ("search", "request_id", "cancel_on_disconnect")
+    __slots__ = ("search", "request_id", "cancel_on_disconnect", "after_event_id")
     SEARCH_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CANCEL_ON_DISCONNECT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_EVENT_ID_FIELD_NUMBER: _ClassVar[int]
     search: Search
     request_id: str
     cancel_on_disconnect: bool
-    def __init__(self, search: _Optional[_Union[Search, _Mapping]] = ..., request_id: _Optional[str] = ..., cancel_on_disconnect: _Optional[bool] = ...) -> None: ...
+    after_event_id: str
+    def __init__(self, search: _Optional[_Union[Search, _Mapping]] = ..., request_id: _Optional[str] = ..., cancel_on_disconnect: _Optional[bool] = ..., after_event_id: _Optional[str] = ...) -> None: ...
+
+class SubmitRequest(_message.Message):
+    __slots__ = ("search", "request_id")
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    search: Search
+    request_id: str
+    def __init__(self, search: _Optional[_Union[Search, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class SubmitResponse(_message.Message):
+    __slots__ = ("tree",)
+    TREE_FIELD_NUMBER: _ClassVar[int]
+    tree: Tree
+    def __init__(self, tree: _Optional[_Union[Tree, _Mapping]] = ...) -> None: ...
 
 class Search(_message.Message):
     __slots__ = ("question", "conversation", "model", "policy", "profile", "parameters", "answer_mode", "answer_regex", "sampling", "budgets", "seed")
@@ -218,7 +243,7 @@ class Progress(_message.Message):
     def __init__(self, counts: _Optional[_Union[TreeCounts, _Mapping]] = ..., usage: _Optional[_Union[TokenUsage, _Mapping]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("name", "state", "answer_state", "answer", "votes", "counts", "usage", "ended_by", "degraded", "elapsed", "queued", "policy")
+    __slots__ = ("name", "state", "answer_state", "answer", "votes", "counts", "usage", "ended_by", "degraded", "elapsed", "queued", "policy", "abridged")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ANSWER_STATE_FIELD_NUMBER: _ClassVar[int]
@@ -231,6 +256,7 @@ class Result(_message.Message):
     ELAPSED_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    ABRIDGED_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: TreeState
     answer_state: AnswerState
@@ -243,7 +269,8 @@ class Result(_message.Message):
     elapsed: _duration_pb2.Duration
     queued: _duration_pb2.Duration
     policy: str
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[TreeState, str]] = ..., answer_state: _Optional[_Union[AnswerState, str]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., votes: _Optional[_Iterable[_Union[Vote, _Mapping]]] = ..., counts: _Optional[_Union[TreeCounts, _Mapping]] = ..., usage: _Optional[_Union[TokenUsage, _Mapping]] = ..., ended_by: _Optional[str] = ..., degraded: _Optional[bool] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queued: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., policy: _Optional[str] = ...) -> None: ...
+    abridged: bool
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[TreeState, str]] = ..., answer_state: _Optional[_Union[AnswerState, str]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., votes: _Optional[_Iterable[_Union[Vote, _Mapping]]] = ..., counts: _Optional[_Union[TreeCounts, _Mapping]] = ..., usage: _Optional[_Union[TokenUsage, _Mapping]] = ..., ended_by: _Optional[str] = ..., degraded: _Optional[bool] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queued: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., policy: _Optional[str] = ..., abridged: _Optional[bool] = ...) -> None: ...
 
 class Answer(_message.Message):
     __slots__ = ("text", "weight", "share", "node", "final_text")
@@ -270,7 +297,7 @@ class Vote(_message.Message):
     def __init__(self, answer: _Optional[str] = ..., weight: _Optional[float] = ..., nodes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Tree(_message.Message):
-    __slots__ = ("name", "state", "model", "policy", "profile", "parameters", "create_time", "start_time", "end_time", "deadline", "counts", "usage", "worker", "epoch", "result", "error", "question")
+    __slots__ = ("name", "state", "model", "policy", "profile", "parameters", "create_time", "start_time", "end_time", "deadline", "counts", "usage", "worker", "epoch", "result", "error", "question", "last_event_id")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +315,7 @@ class Tree(_message.Message):
     RESULT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
+    LAST_EVENT_ID_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: TreeState
     model: str
@@ -305,7 +333,8 @@ class Tree(_message.Message):
     result: Result
     error: TreeError
     question: str
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[TreeState, str]] = ..., model: _Optional[str] = ..., policy: _Optional[str] = ..., profile: _Optional[str] = ..., parameters: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., counts: _Optional[_Union[TreeCounts, _Mapping]] = ..., usage: _Optional[_Union[TokenUsage, _Mapping]] = ..., worker: _Optional[str] = ..., epoch: _Optional[int] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., error: _Optional[_Union[TreeError, _Mapping]] = ..., question: _Optional[str] = ...) -> None: ...
+    last_event_id: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[TreeState, str]] = ..., model: _Optional[str] = ..., policy: _Optional[str] = ..., profile: _Optional[str] = ..., parameters: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., counts: _Optional[_Union[TreeCounts, _Mapping]] = ..., usage: _Optional[_Union[TokenUsage, _Mapping]] = ..., worker: _Optional[str] = ..., epoch: _Optional[int] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., error: _Optional[_Union[TreeError, _Mapping]] = ..., question: _Optional[str] = ..., last_event_id: _Optional[str] = ...) -> None: ...
 
 class TreeError(_message.Message):
     __slots__ = ("code", "reason", "message", "field_violations")
@@ -441,6 +470,82 @@ class ListNodesResponse(_message.Message):
     next_page_token: str
     def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
+class WatchTreeRequest(_message.Message):
+    __slots__ = ("name", "after_event_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AFTER_EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    after_event_id: str
+    def __init__(self, name: _Optional[str] = ..., after_event_id: _Optional[str] = ...) -> None: ...
+
+class WatchTreeResponse(_message.Message):
+    __slots__ = ("event",)
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    event: TreeEvent
+    def __init__(self, event: _Optional[_Union[TreeEvent, _Mapping]] = ...) -> None: ...
+
+class GetTraceRequest(_message.Message):
+    __slots__ = ("name", "own_only")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWN_ONLY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    own_only: bool
+    def __init__(self, name: _Optional[str] = ..., own_only: _Optional[bool] = ...) -> None: ...
+
+class GetTraceResponse(_message.Message):
+    __slots__ = ("node", "thoughts", "text")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    THOUGHTS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    node: Node
+    thoughts: Thoughts
+    text: str
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., thoughts: _Optional[_Union[Thoughts, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
+
+class Thoughts(_message.Message):
+    __slots__ = ("thoughts",)
+    THOUGHTS_FIELD_NUMBER: _ClassVar[int]
+    thoughts: _containers.RepeatedCompositeFieldContainer[Thought]
+    def __init__(self, thoughts: _Optional[_Iterable[_Union[Thought, _Mapping]]] = ...) -> None: ...
+
+class Thought(_message.Message):
+    __slots__ = ("position", "score", "confidence", "text_end", "node")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_END_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    score: float
+    confidence: float
+    text_end: int
+    node: int
+    def __init__(self, position: _Optional[int] = ..., score: _Optional[float] = ..., confidence: _Optional[float] = ..., text_end: _Optional[int] = ..., node: _Optional[int] = ...) -> None: ...
+
+class GetResultRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetResultResponse(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class DeleteTreeRequest(_message.Message):
+    __slots__ = ("name", "force")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    force: bool
+    def __init__(self, name: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class DeleteTreeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class CancelTreeRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -505,3 +610,73 @@ class PolicyParameter(_message.Message):
     maximum: float
     choices: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, name: _Optional[str] = ..., symbol: _Optional[str] = ..., description: _Optional[str] = ..., source: _Optional[str] = ..., type: _Optional[str] = ..., defaults: _Optional[_Mapping[str, _struct_pb2.Value]] = ..., minimum: _Optional[float] = ..., maximum: _Optional[float] = ..., choices: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetLoadRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetLoadResponse(_message.Message):
+    __slots__ = ("queued_trees", "max_queued_trees", "oldest_wait", "running_trees", "workers", "slots", "free_slots", "waiting_traces", "kv_use")
+    QUEUED_TREES_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUED_TREES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_WAIT_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_TREES_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_TRACES_FIELD_NUMBER: _ClassVar[int]
+    KV_USE_FIELD_NUMBER: _ClassVar[int]
+    queued_trees: int
+    max_queued_trees: int
+    oldest_wait: _duration_pb2.Duration
+    running_trees: int
+    workers: int
+    slots: int
+    free_slots: int
+    waiting_traces: int
+    kv_use: float
+    def __init__(self, queued_trees: _Optional[int] = ..., max_queued_trees: _Optional[int] = ..., oldest_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., running_trees: _Optional[int] = ..., workers: _Optional[int] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., waiting_traces: _Optional[int] = ..., kv_use: _Optional[float] = ...) -> None: ...
+
+class ListWorkersRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListWorkersResponse(_message.Message):
+    __slots__ = ("workers", "next_page_token")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    next_page_token: str
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class Worker(_message.Message):
+    __slots__ = ("name", "state", "model", "slots", "free_slots", "waiting_traces", "trees", "kv_use", "max_context", "max_capacity", "scorer", "last_seen")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_TRACES_FIELD_NUMBER: _ClassVar[int]
+    TREES_FIELD_NUMBER: _ClassVar[int]
+    KV_USE_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    MAX_CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    SCORER_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: WorkerState
+    model: str
+    slots: int
+    free_slots: int
+    waiting_traces: int
+    trees: int
+    kv_use: float
+    max_context: int
+    max_capacity: int
+    scorer: str
+    last_seen: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[WorkerState, str]] = ..., model: _Optional[str] = ..., slots: _Optional[int] = ..., free_slots: _Optional[int] = ..., waiting_traces: _Optional[int] = ..., trees: _Optional[int] = ..., kv_use: _Optional[float] = ..., max_context: _Optional[int] = ..., max_capacity: _Optional[int] = ..., scorer: _Optional[str] = ..., last_seen: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...

@@ -40,6 +40,16 @@ class ReasoningServiceStub:
                 request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ReasonRequest.SerializeToString,
                 response_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ReasonResponse.FromString,
                 _registered_method=True)
+        self.Submit = channel.unary_unary(
+                '/thoughtbeam.v1.ReasoningService/Submit',
+                request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.SubmitRequest.SerializeToString,
+                response_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.SubmitResponse.FromString,
+                _registered_method=True)
+        self.WatchTree = channel.unary_stream(
+                '/thoughtbeam.v1.ReasoningService/WatchTree',
+                request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.WatchTreeRequest.SerializeToString,
+                response_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.WatchTreeResponse.FromString,
+                _registered_method=True)
         self.GetTree = channel.unary_unary(
                 '/thoughtbeam.v1.ReasoningService/GetTree',
                 request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetTreeRequest.SerializeToString,
@@ -55,15 +65,40 @@ class ReasoningServiceStub:
                 request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListNodesRequest.SerializeToString,
                 response_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListNodesResponse.FromString,
                 _registered_method=True)
+        self.GetTrace = channel.unary_stream(
+                '/thoughtbeam.v1.ReasoningService/GetTrace',
+                request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetTraceRequest.SerializeToString,
+                response_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetTraceResponse.FromString,
+                _registered_method=True)
+        self.GetResult = channel.unary_stream(
+                '/thoughtbeam.v1.ReasoningService/GetResult',
+                request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetResultRequest.SerializeToString,
+                response_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetResultResponse.FromString,
+                _registered_method=True)
         self.CancelTree = channel.unary_unary(
                 '/thoughtbeam.v1.ReasoningService/CancelTree',
                 request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.CancelTreeRequest.SerializeToString,
                 response_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.CancelTreeResponse.FromString,
                 _registered_method=True)
+        self.DeleteTree = channel.unary_unary(
+                '/thoughtbeam.v1.ReasoningService/DeleteTree',
+                request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.DeleteTreeRequest.SerializeToString,
+                response_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.DeleteTreeResponse.FromString,
+                _registered_method=True)
         self.ListPolicies = channel.unary_unary(
                 '/thoughtbeam.v1.ReasoningService/ListPolicies',
                 request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListPoliciesRequest.SerializeToString,
                 response_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListPoliciesResponse.FromString,
+                _registered_method=True)
+        self.GetLoad = channel.unary_unary(
+                '/thoughtbeam.v1.ReasoningService/GetLoad',
+                request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetLoadRequest.SerializeToString,
+                response_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetLoadResponse.FromString,
+                _registered_method=True)
+        self.ListWorkers = channel.unary_unary(
+                '/thoughtbeam.v1.ReasoningService/ListWorkers',
+                request_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListWorkersRequest.SerializeToString,
+                response_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListWorkersResponse.FromString,
                 _registered_method=True)
 
 
@@ -73,6 +108,21 @@ class ReasoningServiceServicer:
 
     def Reason(self, request, context):
         """Runs one search and streams its progress; the last message holds the result.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Submit(self, request, context):
+        """Starts one search and returns its tree at once, queued. WatchTree follows it, GetTree and
+        GetResult read how it ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchTree(self, request, context):
+        """Streams the event feed of a tree, from any event on; ends after the tree's last event.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,8 +149,29 @@ class ReasoningServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTrace(self, request, context):
+        """Reads one trace: the node, its thoughts with their scores, its text.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetResult(self, request, context):
+        """Reads the whole result of a tree that has ended, however large.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CancelTree(self, request, context):
         """Cancels a tree. Cancelling a tree that has ended changes nothing and returns it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteTree(self, request, context):
+        """Deletes a tree that has ended, and everything of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,6 +184,20 @@ class ReasoningServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetLoad(self, request, context):
+        """Says how busy the service is: the queue, and all its workers together.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWorkers(self, request, context):
+        """Lists the decoder workers that were heard of within their lease, by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReasoningServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -120,6 +205,16 @@ def add_ReasoningServiceServicer_to_server(servicer, server):
                     servicer.Reason,
                     request_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ReasonRequest.FromString,
                     response_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ReasonResponse.SerializeToString,
+            ),
+            'Submit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Submit,
+                    request_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.SubmitRequest.FromString,
+                    response_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.SubmitResponse.SerializeToString,
+            ),
+            'WatchTree': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchTree,
+                    request_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.WatchTreeRequest.FromString,
+                    response_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.WatchTreeResponse.SerializeToString,
             ),
             'GetTree': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTree,
@@ -136,15 +231,40 @@ def add_ReasoningServiceServicer_to_server(servicer, server):
                     request_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListNodesRequest.FromString,
                     response_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListNodesResponse.SerializeToString,
             ),
+            'GetTrace': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetTrace,
+                    request_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetTraceRequest.FromString,
+                    response_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetTraceResponse.SerializeToString,
+            ),
+            'GetResult': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetResult,
+                    request_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetResultRequest.FromString,
+                    response_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetResultResponse.SerializeToString,
+            ),
             'CancelTree': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelTree,
                     request_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.CancelTreeRequest.FromString,
                     response_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.CancelTreeResponse.SerializeToString,
             ),
+            'DeleteTree': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTree,
+                    request_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.DeleteTreeRequest.FromString,
+                    response_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.DeleteTreeResponse.SerializeToString,
+            ),
             'ListPolicies': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPolicies,
                     request_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListPoliciesRequest.FromString,
                     response_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListPoliciesResponse.SerializeToString,
+            ),
+            'GetLoad': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLoad,
+                    request_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetLoadRequest.FromString,
+                    response_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.GetLoadResponse.SerializeToString,
+            ),
+            'ListWorkers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWorkers,
+                    request_deserializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListWorkersRequest.FromString,
+                    response_serializer=thoughtbeam_dot_v1_dot_reasoning__pb2.ListWorkersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +295,60 @@ class ReasoningService:
             '/thoughtbeam.v1.ReasoningService/Reason',
             thoughtbeam_dot_v1_dot_reasoning__pb2.ReasonRequest.SerializeToString,
             thoughtbeam_dot_v1_dot_reasoning__pb2.ReasonResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Submit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/thoughtbeam.v1.ReasoningService/Submit',
+            thoughtbeam_dot_v1_dot_reasoning__pb2.SubmitRequest.SerializeToString,
+            thoughtbeam_dot_v1_dot_reasoning__pb2.SubmitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchTree(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/thoughtbeam.v1.ReasoningService/WatchTree',
+            thoughtbeam_dot_v1_dot_reasoning__pb2.WatchTreeRequest.SerializeToString,
+            thoughtbeam_dot_v1_dot_reasoning__pb2.WatchTreeResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -267,6 +441,60 @@ class ReasoningService:
             _registered_method=True)
 
     @staticmethod
+    def GetTrace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/thoughtbeam.v1.ReasoningService/GetTrace',
+            thoughtbeam_dot_v1_dot_reasoning__pb2.GetTraceRequest.SerializeToString,
+            thoughtbeam_dot_v1_dot_reasoning__pb2.GetTraceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetResult(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/thoughtbeam.v1.ReasoningService/GetResult',
+            thoughtbeam_dot_v1_dot_reasoning__pb2.GetResultRequest.SerializeToString,
+            thoughtbeam_dot_v1_dot_reasoning__pb2.GetResultResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def CancelTree(request,
             target,
             options=(),
@@ -294,6 +522,33 @@ class ReasoningService:
             _registered_method=True)
 
     @staticmethod
+    def DeleteTree(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/thoughtbeam.v1.ReasoningService/DeleteTree',
+            thoughtbeam_dot_v1_dot_reasoning__pb2.DeleteTreeRequest.SerializeToString,
+            thoughtbeam_dot_v1_dot_reasoning__pb2.DeleteTreeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListPolicies(request,
             target,
             options=(),
@@ -310,6 +565,60 @@ class ReasoningService:
             '/thoughtbeam.v1.ReasoningService/ListPolicies',
             thoughtbeam_dot_v1_dot_reasoning__pb2.ListPoliciesRequest.SerializeToString,
             thoughtbeam_dot_v1_dot_reasoning__pb2.ListPoliciesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLoad(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/thoughtbeam.v1.ReasoningService/GetLoad',
+            thoughtbeam_dot_v1_dot_reasoning__pb2.GetLoadRequest.SerializeToString,
+            thoughtbeam_dot_v1_dot_reasoning__pb2.GetLoadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWorkers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/thoughtbeam.v1.ReasoningService/ListWorkers',
+            thoughtbeam_dot_v1_dot_reasoning__pb2.ListWorkersRequest.SerializeToString,
+            thoughtbeam_dot_v1_dot_reasoning__pb2.ListWorkersResponse.FromString,
             options,
             channel_credentials,
             insecure,

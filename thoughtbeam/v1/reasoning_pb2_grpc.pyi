@@ -4,7 +4,9 @@ isort:skip_file
 What a client calls: ask a question, watch and read the tree of the search, cancel it.
 
 Resource names (AIP-122): a tree is `trees/{tree_id}`, a trace (node) of it
-`trees/{tree_id}/nodes/{number}`.
+`trees/{tree_id}/nodes/{number}`, a decoder worker `workers/{worker_id}`.
+
+No message grows with the size of a search: lists come in pages, texts in pieces.
 """
 
 from collections import abc as _abc
@@ -39,16 +41,32 @@ class ReasoningServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ReasoningServiceAsyncStub: ...
     Reason: _grpc.UnaryStreamMultiCallable[_reasoning_pb2.ReasonRequest, _reasoning_pb2.ReasonResponse]
     """Runs one search and streams its progress; the last message holds the result."""
+    Submit: _grpc.UnaryUnaryMultiCallable[_reasoning_pb2.SubmitRequest, _reasoning_pb2.SubmitResponse]
+    """Starts one search and returns its tree at once, queued. WatchTree follows it, GetTree and
+    GetResult read how it ended.
+    """
+    WatchTree: _grpc.UnaryStreamMultiCallable[_reasoning_pb2.WatchTreeRequest, _reasoning_pb2.WatchTreeResponse]
+    """Streams the event feed of a tree, from any event on; ends after the tree's last event."""
     GetTree: _grpc.UnaryUnaryMultiCallable[_reasoning_pb2.GetTreeRequest, _reasoning_pb2.GetTreeResponse]
     """Returns one tree: its state, counts and, once it has ended, its result."""
     ListTrees: _grpc.UnaryUnaryMultiCallable[_reasoning_pb2.ListTreesRequest, _reasoning_pb2.ListTreesResponse]
     """Lists trees, newest first."""
     ListNodes: _grpc.UnaryUnaryMultiCallable[_reasoning_pb2.ListNodesRequest, _reasoning_pb2.ListNodesResponse]
     """Lists the nodes of a tree by number, ghosts and pruned ones included."""
+    GetTrace: _grpc.UnaryStreamMultiCallable[_reasoning_pb2.GetTraceRequest, _reasoning_pb2.GetTraceResponse]
+    """Reads one trace: the node, its thoughts with their scores, its text."""
+    GetResult: _grpc.UnaryStreamMultiCallable[_reasoning_pb2.GetResultRequest, _reasoning_pb2.GetResultResponse]
+    """Reads the whole result of a tree that has ended, however large."""
     CancelTree: _grpc.UnaryUnaryMultiCallable[_reasoning_pb2.CancelTreeRequest, _reasoning_pb2.CancelTreeResponse]
     """Cancels a tree. Cancelling a tree that has ended changes nothing and returns it."""
+    DeleteTree: _grpc.UnaryUnaryMultiCallable[_reasoning_pb2.DeleteTreeRequest, _reasoning_pb2.DeleteTreeResponse]
+    """Deletes a tree that has ended, and everything of it."""
     ListPolicies: _grpc.UnaryUnaryMultiCallable[_reasoning_pb2.ListPoliciesRequest, _reasoning_pb2.ListPoliciesResponse]
     """Lists the policies of the connected workers, with their parameters."""
+    GetLoad: _grpc.UnaryUnaryMultiCallable[_reasoning_pb2.GetLoadRequest, _reasoning_pb2.GetLoadResponse]
+    """Says how busy the service is: the queue, and all its workers together."""
+    ListWorkers: _grpc.UnaryUnaryMultiCallable[_reasoning_pb2.ListWorkersRequest, _reasoning_pb2.ListWorkersResponse]
+    """Lists the decoder workers that were heard of within their lease, by name."""
 
 @_typing.type_check_only
 class ReasoningServiceAsyncStub(ReasoningServiceStub):
@@ -57,16 +75,32 @@ class ReasoningServiceAsyncStub(ReasoningServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Reason: _aio.UnaryStreamMultiCallable[_reasoning_pb2.ReasonRequest, _reasoning_pb2.ReasonResponse]  # type: ignore[assignment]
     """Runs one search and streams its progress; the last message holds the result."""
+    Submit: _aio.UnaryUnaryMultiCallable[_reasoning_pb2.SubmitRequest, _reasoning_pb2.SubmitResponse]  # type: ignore[assignment]
+    """Starts one search and returns its tree at once, queued. WatchTree follows it, GetTree and
+    GetResult read how it ended.
+    """
+    WatchTree: _aio.UnaryStreamMultiCallable[_reasoning_pb2.WatchTreeRequest, _reasoning_pb2.WatchTreeResponse]  # type: ignore[assignment]
+    """Streams the event feed of a tree, from any event on; ends after the tree's last event."""
     GetTree: _aio.UnaryUnaryMultiCallable[_reasoning_pb2.GetTreeRequest, _reasoning_pb2.GetTreeResponse]  # type: ignore[assignment]
     """Returns one tree: its state, counts and, once it has ended, its result."""
     ListTrees: _aio.UnaryUnaryMultiCallable[_reasoning_pb2.ListTreesRequest, _reasoning_pb2.ListTreesResponse]  # type: ignore[assignment]
     """Lists trees, newest first."""
     ListNodes: _aio.UnaryUnaryMultiCallable[_reasoning_pb2.ListNodesRequest, _reasoning_pb2.ListNodesResponse]  # type: ignore[assignment]
     """Lists the nodes of a tree by number, ghosts and pruned ones included."""
+    GetTrace: _aio.UnaryStreamMultiCallable[_reasoning_pb2.GetTraceRequest, _reasoning_pb2.GetTraceResponse]  # type: ignore[assignment]
+    """Reads one trace: the node, its thoughts with their scores, its text."""
+    GetResult: _aio.UnaryStreamMultiCallable[_reasoning_pb2.GetResultRequest, _reasoning_pb2.GetResultResponse]  # type: ignore[assignment]
+    """Reads the whole result of a tree that has ended, however large."""
     CancelTree: _aio.UnaryUnaryMultiCallable[_reasoning_pb2.CancelTreeRequest, _reasoning_pb2.CancelTreeResponse]  # type: ignore[assignment]
     """Cancels a tree. Cancelling a tree that has ended changes nothing and returns it."""
+    DeleteTree: _aio.UnaryUnaryMultiCallable[_reasoning_pb2.DeleteTreeRequest, _reasoning_pb2.DeleteTreeResponse]  # type: ignore[assignment]
+    """Deletes a tree that has ended, and everything of it."""
     ListPolicies: _aio.UnaryUnaryMultiCallable[_reasoning_pb2.ListPoliciesRequest, _reasoning_pb2.ListPoliciesResponse]  # type: ignore[assignment]
     """Lists the policies of the connected workers, with their parameters."""
+    GetLoad: _aio.UnaryUnaryMultiCallable[_reasoning_pb2.GetLoadRequest, _reasoning_pb2.GetLoadResponse]  # type: ignore[assignment]
+    """Says how busy the service is: the queue, and all its workers together."""
+    ListWorkers: _aio.UnaryUnaryMultiCallable[_reasoning_pb2.ListWorkersRequest, _reasoning_pb2.ListWorkersResponse]  # type: ignore[assignment]
+    """Lists the decoder workers that were heard of within their lease, by name."""
 
 class ReasoningServiceServicer(metaclass=_abc_1.ABCMeta):
     """The front door, served by the gateway."""
@@ -78,6 +112,24 @@ class ReasoningServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_reasoning_pb2.ReasonResponse], _abc.AsyncIterator[_reasoning_pb2.ReasonResponse]]:
         """Runs one search and streams its progress; the last message holds the result."""
+
+    @_abc_1.abstractmethod
+    def Submit(
+        self,
+        request: _reasoning_pb2.SubmitRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_reasoning_pb2.SubmitResponse, _abc.Awaitable[_reasoning_pb2.SubmitResponse]]:
+        """Starts one search and returns its tree at once, queued. WatchTree follows it, GetTree and
+        GetResult read how it ended.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchTree(
+        self,
+        request: _reasoning_pb2.WatchTreeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_reasoning_pb2.WatchTreeResponse], _abc.AsyncIterator[_reasoning_pb2.WatchTreeResponse]]:
+        """Streams the event feed of a tree, from any event on; ends after the tree's last event."""
 
     @_abc_1.abstractmethod
     def GetTree(
@@ -104,6 +156,22 @@ class ReasoningServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists the nodes of a tree by number, ghosts and pruned ones included."""
 
     @_abc_1.abstractmethod
+    def GetTrace(
+        self,
+        request: _reasoning_pb2.GetTraceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_reasoning_pb2.GetTraceResponse], _abc.AsyncIterator[_reasoning_pb2.GetTraceResponse]]:
+        """Reads one trace: the node, its thoughts with their scores, its text."""
+
+    @_abc_1.abstractmethod
+    def GetResult(
+        self,
+        request: _reasoning_pb2.GetResultRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_reasoning_pb2.GetResultResponse], _abc.AsyncIterator[_reasoning_pb2.GetResultResponse]]:
+        """Reads the whole result of a tree that has ended, however large."""
+
+    @_abc_1.abstractmethod
     def CancelTree(
         self,
         request: _reasoning_pb2.CancelTreeRequest,
@@ -112,11 +180,35 @@ class ReasoningServiceServicer(metaclass=_abc_1.ABCMeta):
         """Cancels a tree. Cancelling a tree that has ended changes nothing and returns it."""
 
     @_abc_1.abstractmethod
+    def DeleteTree(
+        self,
+        request: _reasoning_pb2.DeleteTreeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_reasoning_pb2.DeleteTreeResponse, _abc.Awaitable[_reasoning_pb2.DeleteTreeResponse]]:
+        """Deletes a tree that has ended, and everything of it."""
+
+    @_abc_1.abstractmethod
     def ListPolicies(
         self,
         request: _reasoning_pb2.ListPoliciesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_reasoning_pb2.ListPoliciesResponse, _abc.Awaitable[_reasoning_pb2.ListPoliciesResponse]]:
         """Lists the policies of the connected workers, with their parameters."""
+
+    @_abc_1.abstractmethod
+    def GetLoad(
+        self,
+        request: _reasoning_pb2.GetLoadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_reasoning_pb2.GetLoadResponse, _abc.Awaitable[_reasoning_pb2.GetLoadResponse]]:
+        """Says how busy the service is: the queue, and all its workers together."""
+
+    @_abc_1.abstractmethod
+    def ListWorkers(
+        self,
+        request: _reasoning_pb2.ListWorkersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_reasoning_pb2.ListWorkersResponse, _abc.Awaitable[_reasoning_pb2.ListWorkersResponse]]:
+        """Lists the decoder workers that were heard of within their lease, by name."""
 
 def add_ReasoningServiceServicer_to_server(servicer: ReasoningServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
