@@ -151,10 +151,13 @@ class Worker:
     async def _pump(self) -> None:
         async for batch in self.engine.steps():
             self._scheduler.observe(batch.step, batch.kv_use)
-            for search, outputs in self._by_search(batch):
-                self._guard(search, partial(search.on_outputs, outputs))
+            self._deliver(batch)
             self._relieve()
             await self._rank()
+
+    def _deliver(self, batch: StepBatch) -> None:
+        for search, outputs in self._by_search(batch):
+            self._guard(search, partial(search.on_outputs, outputs))
 
     def _by_search(self, batch: StepBatch) -> list[tuple[Search, list[tuple[int, TraceOutput]]]]:
         parts: dict[str, tuple[Search, list[tuple[int, TraceOutput]]]] = {}
@@ -186,18 +189,21 @@ class Worker:
     async def _command_engine(self) -> None:
         """Engine calls, one after the other: an abort never overtakes its add."""
         while True:
-            match await self._commands.get():
-                case _Add(search, trace_id, tokens, sampling):
-                    if self._traces.get(trace_id, (None,))[0] is not search:
-                        continue  # it has left again meanwhile
-                    try:
-                        await self.engine.add(trace_id, tokens, sampling)
-                    except EngineError as error:
-                        if error.fatal:
-                            raise
-                        search.fail(error)
-                case _Abort(trace_id):
-                    await self.engine.abort(trace_id)
+            await self._command(await self._commands.get())
+
+    async def _command(self, command: _Add | _Abort) -> None:
+        match command:
+            case _Add(search, trace_id, tokens, sampling):
+                if self._traces.get(trace_id, (None,))[0] is not search:
+                    return  # it has left again meanwhile
+                try:
+                    await self.engine.add(trace_id, tokens, sampling)
+                except EngineError as error:
+                    if error.fatal:
+                        raise
+                    search.fail(error)
+            case _Abort(trace_id):
+                await self.engine.abort(trace_id)
 
     async def _renew_leases(self) -> None:
         while True:
