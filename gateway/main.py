@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Callable, Sequence
 
@@ -15,8 +14,11 @@ from gateway.fleet import Fleet
 from gateway.reaper import reap
 from gateway.reasoning_service import ReasoningService
 from gateway.work_service import WorkService
+from thoughtbeam.runtime.config import configure, refuse
 from thoughtbeam.runtime.log import EventLogger, setup_logging
-from thoughtbeam.runtime.rpc import Server, start_server, stop_on_signals
+from thoughtbeam.runtime.rpc import Server, start_server
+from thoughtbeam.runtime.settings import SettingError
+from thoughtbeam.runtime.signals import ending_at_once, stop_on_signals
 from thoughtbeam.runtime.status import StatusError
 from thoughtbeam.runtime.tasks import task_group
 from thoughtbeam.v1 import reasoning_pb2, reasoning_pb2_grpc, work_pb2, work_pb2_grpc
@@ -41,9 +43,9 @@ async def serve(
 ) -> None:
     """Runs a gateway until `stop` is set and its calls have ended. on_listening: called with the port.
 
-    Raises OSError when the address cannot be bound.
+    Raises OSError when the address cannot be bound, SettingError when the password cannot be read.
     """
-    store = TreeStore.connect(config.redis_url)
+    store = TreeStore.connect(config.redis_url, config.redis_password())
     fleet = Fleet()
     dispatcher = Dispatcher(store, fleet, config.lease)
     answering = Answering()
@@ -106,63 +108,9 @@ def _stopping() -> StatusError:
     return StatusError(grpc.StatusCode.UNAVAILABLE, "GATEWAY_STOPPING", "the gateway is stopping")
 
 
-def parse(arguments: Sequence[str] | None = None) -> tuple[GatewayConfig, str | None]:
-    """The configuration and the log level from the command line; exits with a message when it is not good."""
-    default = GatewayConfig()
-    parser = argparse.ArgumentParser(
-        prog="python -m gateway",
-        description="Serves clients and decoder workers.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--listen", default=default.listen, metavar="HOST:PORT", help="port 0: any free one")
-    add("--redis-url", default=default.redis_url, metavar="URL", help="redis://, rediss:// or unix://")
-    add(
-        "--max-queued",
-        type=int,
-        default=default.max_queued,
-        metavar="TREES",
-        help="that may wait for a worker",
-    )
-    add("--lease", type=float, default=default.lease, metavar="SECONDS", help="of a tree just assigned")
-    add(
-        "--default-deadline",
-        type=float,
-        default=default.default_deadline,
-        metavar="SECONDS",
-        help="of a request",
-    )
-    add("--max-deadline", type=float, default=default.max_deadline, metavar="SECONDS", help="at most a day")
-    add("--max-prompt-chars", type=int, default=default.max_prompt_chars, metavar="N", help="of a request")
-    add(
-        "--dispatch-rate",
-        type=int,
-        default=default.dispatch_rate,
-        metavar="N",
-        help="trees a second to one worker",
-    )
-    add(
-        "--reap-interval",
-        type=float,
-        default=default.reap_interval,
-        metavar="SECONDS",
-        help="between two sweeps",
-    )
-    add(
-        "--cancel-wait",
-        type=float,
-        default=default.cancel_wait,
-        metavar="SECONDS",
-        help="for a cancelled tree",
-    )
-    add("--grace", type=float, default=default.grace, metavar="SECONDS", help="for running calls on SIGTERM")
-    add("--log-level", default=None, choices=["debug", "info", "warning", "error"], help="of stderr")
-    given = vars(parser.parse_args(arguments))
-    level = given.pop("log_level")
-    try:
-        return GatewayConfig(**given), level
-    except ValueError as error:
-        parser.error(str(error))
+def parse(arguments: Sequence[str] | None = None) -> GatewayConfig:
+    """The settings that a gateway is started with; exits with a message when they cannot be used."""
+    return configure("gateway", GatewayConfig, "Serves clients and decoder workers.", arguments)
 
 
 async def _run(config: GatewayConfig) -> None:
@@ -171,9 +119,12 @@ async def _run(config: GatewayConfig) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs until SIGTERM or SIGINT."""
-    config, level = parse(arguments)
-    setup_logging(level)
+    config = parse(arguments)
+    setup_logging(config.log_level, config.log_format)
     try:
-        asyncio.run(_run(config))
+        with ending_at_once():
+            asyncio.run(_run(config))
+    except SettingError as error:
+        refuse("gateway", error)
     except OSError as error:
         raise SystemExit(str(error)) from error

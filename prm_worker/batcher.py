@@ -12,6 +12,10 @@ import numpy as np
 from prm_worker.scorers.base import Float32Array, Scorer
 
 
+class BatcherClosedError(Exception):
+    """The batcher has stopped scoring; another one may do it."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
     rows: Float32Array
@@ -30,13 +34,17 @@ class Batcher:
         self.passes = 0
         self._scorer = scorer
         self._waiting: deque[_Call] = deque()
+        self._in_pass: list[_Call] = []
+        self._closed = False
         self._arrived = asyncio.Event()
 
     async def score(self, rows: Float32Array) -> Float32Array:
         """Scores of one call's rows, float32 [rows, hidden size] to [rows]. Needs `run` to run.
 
-        Raises what the scorer raised; the next call is not affected.
+        Raises what the scorer raised; the next call is not affected. Raises BatcherClosedError.
         """
+        if self._closed:
+            raise BatcherClosedError
         if not 1 <= len(rows) <= self.max_rows:
             raise ValueError(f"{len(rows)} rows in one call; there must be 1 to {self.max_rows}")
         call = _Call(rows, asyncio.get_running_loop().create_future())
@@ -44,18 +52,24 @@ class Batcher:
         self._arrived.set()
         return await call.scores
 
+    def close(self) -> None:
+        """Ends the calls that wait or are being scored, and refuses further ones."""
+        self._closed = True
+        for call in (*self._in_pass, *self._waiting):
+            if not call.scores.done():
+                call.scores.set_exception(BatcherClosedError())
+
     async def run(self) -> None:
         """Scores until it is cancelled; calls that still wait are cancelled with it."""
-        calls: list[_Call] = []
         try:
             with ThreadPoolExecutor(1, thread_name_prefix="scorer") as executor:
                 while True:
                     await self._arrived.wait()
-                    calls = self._take()
-                    if calls:
-                        await self._pass(executor, calls)
+                    self._in_pass = self._take()
+                    if self._in_pass:
+                        await self._pass(executor, self._in_pass)
         finally:
-            for call in (*calls, *self._waiting):
+            for call in (*self._in_pass, *self._waiting):
                 call.scores.cancel()
 
     def _take(self) -> list[_Call]:
@@ -64,7 +78,7 @@ class Batcher:
         rows = 0
         while self._waiting and rows + len(self._waiting[0].rows) <= self.max_rows:
             call = self._waiting.popleft()
-            if not call.scores.cancelled():  # its caller has gone
+            if not call.scores.done():  # its caller has not gone
                 taken.append(call)
                 rows += len(call.rows)
         if not self._waiting:

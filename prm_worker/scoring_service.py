@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from prm_worker.batcher import Batcher
+from prm_worker.batcher import Batcher, BatcherClosedError
 from prm_worker.scorer_file import Metadata
 from prm_worker.tensors import decode_rows, encode_scores, nonfinite_row
 from thoughtbeam.runtime.log import EventLogger
@@ -64,6 +64,9 @@ class ScoringService(scoring_pb2_grpc.ScorerServiceServicer):
         self._check_origin(request, rows.shape[1])
         try:
             scores = await self._batcher.score(rows)
+        except BatcherClosedError:
+            message = "the prm worker is stopping"
+            raise StatusError(grpc.StatusCode.UNAVAILABLE, "PRM_WORKER_STOPPING", message) from None
         except Exception as error:
             log.exception("scorer_failed", rows=len(rows))
             raise StatusError(

@@ -107,7 +107,8 @@ def _services(config: LocalConfig, ports: _Ports, state: StateDirectory) -> list
     scorer = _scorer_of(config, model)
     profile = config.profile or ("tiny" if model == BUNDLED_MODEL else "paper")
     rule = ("--boundary-rule", config.boundary_rule) if config.boundary_rule else ()
-    redis_url = f"redis://127.0.0.1:{ports.store}"
+    # the store of this service has no password, whatever the environment says of another one
+    store_flags = ("--redis-url", f"redis://127.0.0.1:{ports.store}", "--redis-password-file", "")
 
     def at(port: int) -> str:
         return f"127.0.0.1:{port}"
@@ -120,12 +121,13 @@ def _services(config: LocalConfig, ports: _Ports, state: StateDirectory) -> list
     gateway = Service(
         "gateway",
         # when it is stopped, nobody is left to finish a running call
-        _module("gateway", "--listen", at(ports.gateway), "--redis-url", redis_url, "--grace", 1),
+        _module("gateway", "--listen", at(ports.gateway), *store_flags, "--grace", 1),
         lambda: grpc_serves(ports.gateway),
     )
     decoder = _module(
         "decoder_worker",
-        *("--redis-url", redis_url, "--gateway", at(ports.gateway), "--listen", at(ports.decoder_worker)),
+        *("--gateway", at(ports.gateway), "--listen", at(ports.decoder_worker), *store_flags),
+        *("--drain-seconds", 0),
         *("--model", model, "--profile", profile, *rule),
         *(("--scorer", at(ports.prm_worker)) if scorer else ()),
         *(("--slots", config.slots) if config.slots is not None else ()),

@@ -24,19 +24,22 @@ BLOCK_LIMIT = 10.0
 class Connection:
     """Two pools of connections: one for commands, one for reads that block."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, password: str | None = None) -> None:
         # Any: redis-py types a reply as the union over all protocols; with ours it is bytes, lists and dicts.
-        self._redis: Any = _client(url, COMMAND_TIMEOUT, max_connections=200)
-        # One per watcher. Its own pool, so that watchers cannot keep a commit waiting.
-        self._blocking: Any = _client(url, BLOCK_LIMIT + COMMAND_TIMEOUT, max_connections=10_000)
+        self._redis: Any = _client(url, password, COMMAND_TIMEOUT, max_connections=200)
+        # Its own pool, so that a read which waits cannot keep a commit waiting.
+        self._blocking: Any = _client(url, password, BLOCK_LIMIT + COMMAND_TIMEOUT, max_connections=100)
         self._scripts: dict[str, AsyncScript] = {
             name: self._redis.register_script(scripts.source(name)) for name in scripts.names()
         }
 
     @classmethod
-    def connect(cls, url: str) -> Self:
-        """A store on `redis://…`, `rediss://…` or `unix://…`. Connects when first used."""
-        return cls(url)
+    def connect(cls, url: str, password: str | None = None) -> Self:
+        """A store on `redis://…`, `rediss://…` or `unix://…`. Connects when first used.
+
+        password: for a URL that has none.
+        """
+        return cls(url, password)
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -59,10 +62,11 @@ class Connection:
         return float(seconds) + float(microseconds) / 1e6
 
 
-def _client(url: str, timeout: float, max_connections: int) -> Redis:
+def _client(url: str, password: str | None, timeout: float, max_connections: int) -> Redis:
     # redis-py's other pool refuses a command that finds no connection free; this one makes it wait its turn
     pool = BlockingConnectionPool.from_url(
         url,
+        password=password,
         timeout=COMMAND_TIMEOUT,
         protocol=2,
         socket_timeout=timeout,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,37 +14,70 @@ if TYPE_CHECKING:
 # 256 boundary rows of a model with hidden size 8,192 in float32 are 8 MiB; leave room above it.
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
-_KEEPALIVE = [
-    # A stream may be idle for half an hour (a search that waits in the queue): ping to keep middleboxes
-    # from dropping it, and let clients ping without being told to go away.
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-]
+# Of all headers of a call, and of all its trailers. One limit instead of gRPC's two (8 and 16 KiB, in between
+# some calls fail and some do not): a call is refused always or never.
+MAX_METADATA_BYTES = 16 * 1024
+
 _LIMITS = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
 ]
 # A peer that was away is found again within seconds, however long it was (gRPC's own limit is two minutes).
 _RECONNECT = [
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
-CHANNEL_OPTIONS: Sequence[tuple[str, int]] = [*_KEEPALIVE, *_LIMITS, *_RECONNECT]
-SERVER_OPTIONS: Sequence[tuple[str, int]] = [
-    *_KEEPALIVE,
-    *_LIMITS,
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """Pings on a connection that carries nothing, in seconds. A stream may be idle for half an hour (a search
+    that waits in the queue): pings keep middleboxes from dropping it, and find a peer that is gone.
+
+    interval: between two. timeout: for the answer to one, after which the connection is closed. tolerated:
+    shortest interval between the pings of a client that a server does not punish with GOAWAY; below
+    `interval`.
+    """
+
+    interval: float = 60.0
+    timeout: float = 20.0
+    tolerated: float = 10.0
+
+    @property
+    def options(self) -> list[tuple[str, int]]:
+        """As gRPC channel arguments, for servers and channels."""
+        return [
+            ("grpc.keepalive_time_ms", round(self.interval * 1000)),
+            ("grpc.keepalive_timeout_ms", round(self.timeout * 1000)),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.http2.min_ping_interval_without_data_ms", round(self.interval * 500)),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", round(self.tolerated * 1000)),
+        ]
+
+
+KEEPALIVE = Keepalive()
+
+
+def channel_options(keepalive: Keepalive = KEEPALIVE) -> list[tuple[str, int]]:
+    """The options of a channel to one of our servers."""
+    return [*keepalive.options, *_LIMITS, *_RECONNECT]
+
+
+def server_options(keepalive: Keepalive = KEEPALIVE) -> list[tuple[str, int]]:
+    """The options of a server."""
     # a second server on the same port is an error, not a silent half of the traffic
-    ("grpc.so_reuseport", 0),
-]
+    return [*keepalive.options, *_LIMITS, ("grpc.so_reuseport", 0)]
 
 
-def open_channel(target: str) -> grpc.aio.Channel:
+CHANNEL_OPTIONS: Sequence[tuple[str, int]] = channel_options()
+
+
+def open_channel(target: str, keepalive: Keepalive = KEEPALIVE) -> grpc.aio.Channel:
     """An insecure channel with our settings."""
-    return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+    return grpc.aio.insecure_channel(target, options=channel_options(keepalive))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +106,10 @@ class Server:
 
 
 async def start_server(
-    address: str, add: Sequence[Callable[[grpc.aio.Server], None]], services: Sequence[str]
+    address: str,
+    add: Sequence[Callable[[grpc.aio.Server], None]],
+    services: Sequence[str],
+    keepalive: Keepalive = KEEPALIVE,
 ) -> Server:
     """Starts a server on `host:port` (port 0: any free one).
 
@@ -85,7 +119,7 @@ async def start_server(
     from grpc_health.v1 import health, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection
 
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=server_options(keepalive))
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     for register in add:
@@ -99,12 +133,3 @@ async def start_server(
     await running.set_serving(False)
     await server.start()
     return running
-
-
-def stop_on_signals() -> asyncio.Event:
-    """An event that SIGTERM or SIGINT sets."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop

@@ -64,8 +64,8 @@ async def test_stopped_in_traffic_it_ends_cleanly_and_says_nothing_on_stdout(sco
 
     assert status == 0
     assert output == b""
-    assert b" prm_worker.main serving port=" in errors
-    assert b" prm_worker.main stopping passes=" in errors
+    assert b" prm_worker.server serving port=" in errors
+    assert b" prm_worker.server stopping grace=" in errors
     assert b"Traceback" not in errors
     assert_in_order(scored)
     assert_right([item for item in scored if item.error != "SCORER_LOST"])

@@ -1,4 +1,4 @@
-"""What the flags mean, and what they refuse."""
+"""What the settings mean, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from prm_worker.main import MismatchError, main, rows_that_fit, with_flags
+from prm_worker.config import PrmWorkerConfig
+from prm_worker.main import main
 from prm_worker.scorer_file import Metadata
+from prm_worker.server import rows_that_fit, with_settings
 from tests.unit.prm_worker.weights import step_weights
 from thoughtbeam.runtime.rpc import MAX_MESSAGE_BYTES
+from thoughtbeam.runtime.settings import SettingError
 
 
 @pytest.fixture(autouse=True)
@@ -27,18 +30,25 @@ def process_settings() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def test_flags_fill_in_what_a_file_does_not_record() -> None:
-    assert with_flags(Metadata("mlp", 8), "f", "r") == Metadata("mlp", 8, "f", "r")
-    assert with_flags(Metadata("mlp", 8, "f", ""), "", "r") == Metadata("mlp", 8, "f", "r")
-    assert with_flags(Metadata("mlp", 8, "f", "r"), "f", "") == Metadata("mlp", 8, "f", "r")
-    assert with_flags(Metadata("mlp", 8), "", "") == Metadata("mlp", 8)
+def asked(model_fingerprint: str | None, boundary_rule: str | None) -> PrmWorkerConfig:
+    return PrmWorkerConfig(
+        scorer=Path("scorer.pt"), model_fingerprint=model_fingerprint, boundary_rule=boundary_rule
+    )
 
 
-def test_flags_must_not_contradict_the_file() -> None:
-    with pytest.raises(MismatchError, match="--model-fingerprint is g, but the scorer file records f"):
-        with_flags(Metadata("mlp", 8, "f", "r"), "g", "")
-    with pytest.raises(MismatchError, match="--boundary-rule is s, but the scorer file records r"):
-        with_flags(Metadata("mlp", 8, "f", "r"), "f", "s")
+def test_settings_fill_in_what_a_file_does_not_record() -> None:
+    assert with_settings(Metadata("mlp", 8), asked("f", "r")) == Metadata("mlp", 8, "f", "r")
+    assert with_settings(Metadata("mlp", 8, "f", ""), asked(None, "r")) == Metadata("mlp", 8, "f", "r")
+    assert with_settings(Metadata("mlp", 8, "f", "r"), asked("f", None)) == Metadata("mlp", 8, "f", "r")
+    assert with_settings(Metadata("mlp", 8), asked(None, None)) == Metadata("mlp", 8)
+
+
+def test_settings_must_not_contradict_the_file() -> None:
+    recorded = Metadata("mlp", 8, "f", "r")
+    with pytest.raises(SettingError, match=r"^model_fingerprint: must be f, as the scorer file .* is 'g'"):
+        with_settings(recorded, asked("g", None))
+    with pytest.raises(SettingError, match=r"^boundary_rule: must be r, as the scorer file .* is 's'"):
+        with_settings(recorded, asked("f", "s"))
 
 
 @pytest.mark.parametrize("hidden_size", [1, 128, 2560, 4096, 8192, 16384])
@@ -63,7 +73,8 @@ def test_bad_flags_are_refused(flag: list[str], tmp_path: Path, capsys: pytest.C
     with pytest.raises(SystemExit) as caught:
         main(["--scorer", str(tmp_path / "scorer.pt"), *flag])
     assert caught.value.code == 2
-    assert flag[0] in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"prm_worker: {flag[0].strip('-').replace('-', '_')}: must be ")
 
 
 def test_an_address_that_cannot_be_bound_is_an_error(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from typing import Any
 
 import pytest
 
@@ -80,21 +82,94 @@ def test_exception_adds_the_traceback_and_debug_is_silent(log: EventLogger, line
     assert lines[0].endswith("ValueError: cause")
 
 
-@pytest.mark.parametrize(
-    ("argument", "environment", "level"),
-    [("debug", "ERROR", logging.DEBUG), (None, "error", logging.ERROR), (None, None, logging.INFO)],
-)
-def test_the_level_is_the_argument_else_the_environment_else_info(
-    monkeypatch: pytest.MonkeyPatch, argument: str | None, environment: str | None, level: int
-) -> None:
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
+    """The root logger; what is set on it is taken back."""
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", root.handlers[:])
     monkeypatch.setattr(root, "level", root.level)
-    if environment is None:
-        monkeypatch.delenv("THOUGHTBEAM_LOG_LEVEL", raising=False)
-    else:
-        monkeypatch.setenv("THOUGHTBEAM_LOG_LEVEL", environment)
+    return root
 
-    setup_logging(argument)
 
-    assert root.getEffectiveLevel() == level
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        ("debug", logging.DEBUG),
+        ("info", logging.INFO),
+        ("warning", logging.WARNING),
+        ("error", logging.ERROR),
+    ],
+)
+def test_the_level_is_set_for_all_loggers(root: logging.Logger, level: str, expected: int) -> None:
+    setup_logging(level)
+
+    assert root.getEffectiveLevel() == expected
+
+
+def written_as_json(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_json_lines_have_the_same_fields(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    setup_logging("info", "json")
+    log = EventLogger("tests.runtime.json")
+
+    log.info("tree_assigned", tree_id="4f1c", epoch=2, share=0.5, retry=False, worker=None)
+    log.debug("not_shown")
+
+    (line,) = written_as_json(capsys)
+    when = line.pop("time")
+    assert when.endswith("Z")
+    assert len(when) == len("2026-01-31T12:00:00.123Z")
+    assert line == {
+        "level": "info",
+        "logger": "tests.runtime.json",
+        "event": "tree_assigned",
+        "fields": {"tree_id": "4f1c", "epoch": 2, "share": 0.5, "retry": False, "worker": None},
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("two\nlines", "two\nlines"),
+        ("\u2028 \x00 \ud800", "\u2028 \x00 \ud800"),
+        (float("nan"), "nan"),
+        (float("inf"), "inf"),
+        (ValueError("why"), "why"),
+        ({"a": 1}, "{'a': 1}"),
+    ],
+)
+def test_every_value_makes_one_line_of_json(
+    root: logging.Logger, capsys: pytest.CaptureFixture[str], value: object, written: str
+) -> None:
+    setup_logging("info", "json")
+
+    # a field may have the name of a key of the line
+    EventLogger("tests.runtime.json").warning("seen", time=value, level="x")
+
+    (line,) = written_as_json(capsys)
+    assert line["fields"] == {"time": written, "level": "x"}
+    assert line["level"] == "warning"
+
+
+def test_a_traceback_is_in_its_line(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    setup_logging("info", "json")
+    try:
+        raise ValueError("cause")
+    except ValueError:
+        EventLogger("tests.runtime.json").exception("failed", tree_id="4f1c")
+
+    (line,) = written_as_json(capsys)
+    assert line["event"] == "failed"
+    assert line["exception"].startswith("Traceback")
+    assert line["exception"].endswith("ValueError: cause")
+
+
+def test_lines_of_libraries_are_json_too(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    setup_logging("info", "json")
+
+    logging.getLogger("a.library").warning("%d of %d", 1, 2)
+
+    (line,) = written_as_json(capsys)
+    assert (line["logger"], line["event"], line["fields"]) == ("a.library", "1 of 2", {})

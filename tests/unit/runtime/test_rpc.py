@@ -13,7 +13,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from thoughtbeam.runtime.rpc import MAX_MESSAGE_BYTES, Server, open_channel, start_server, stop_on_signals
+from thoughtbeam.runtime.rpc import MAX_MESSAGE_BYTES, Server, open_channel, start_server
+from thoughtbeam.runtime.signals import stop_on_signals
 
 SERVICE = "test.Echo"
 SERVING = health_pb2.HealthCheckResponse.SERVING

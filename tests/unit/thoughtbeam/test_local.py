@@ -45,7 +45,7 @@ def test_the_programs_know_the_flags_that_they_are_given(state: StateDirectory, 
 
     started = commands(config, state)
 
-    worker = decoder_worker.main.parser().parse_args(started["decoder_worker"][1:])
+    worker = decoder_worker.main.parse(started["decoder_worker"][1:])
     assert (worker.gateway, worker.scorer, worker.redis_url) == (
         "127.0.0.1:1",
         "127.0.0.1:3",
@@ -61,7 +61,7 @@ def test_the_programs_know_the_flags_that_they_are_given(state: StateDirectory, 
         2048,
         "blank_line_before_think_end",
     )
-    served, _ = gateway.main.parse(started["gateway"][1:])
+    served = gateway.main.parse(started["gateway"][1:])
     assert (served.listen, served.redis_url) == ("127.0.0.1:1", "redis://127.0.0.1:2")
 
 
@@ -77,8 +77,8 @@ def test_a_model_without_a_scorer_runs_without_a_prm_worker(state: StateDirector
     started = commands(LocalConfig(model=str(tmp_path)), state)
 
     assert "prm_worker" not in started
-    worker = decoder_worker.main.parser().parse_args(started["decoder_worker"][1:])
-    assert (worker.model, worker.scorer, worker.profile) == (str(tmp_path), "", "paper")
+    worker = decoder_worker.main.parse(started["decoder_worker"][1:])
+    assert (worker.model, worker.scorer, worker.profile) == (str(tmp_path), None, "paper")
 
 
 def test_a_scorer_of_ones_own(state: StateDirectory, tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""The life of a prm worker: its scorer loaded, warmed up, served, and stopped without losing a call."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from prm_worker.batcher import Batcher
+from prm_worker.config import PrmWorkerConfig
+from prm_worker.scorer_file import Metadata, load_scorer
+from prm_worker.scorers.base import Scorer
+from prm_worker.scoring_service import SERVICE, ScoringService
+from thoughtbeam.runtime.log import EventLogger
+from thoughtbeam.runtime.rpc import MAX_MESSAGE_BYTES, start_server
+from thoughtbeam.runtime.settings import SettingError
+from thoughtbeam.runtime.signals import stop_on_signals
+from thoughtbeam.runtime.tasks import task_group
+from thoughtbeam.v1.scoring_pb2_grpc import add_ScorerServiceServicer_to_server
+
+log = EventLogger("prm_worker.server")
+
+# Room in a message for what is not rows: a trace takes less than a hundred bytes of it.
+_OVERHEAD_BYTES = 4 * 1024 * 1024
+# What a call that was ended may take to be answered.
+_LAST_WORDS = 1.0
+
+
+def prepare(config: PrmWorkerConfig) -> tuple[Scorer, Metadata]:
+    """The scorer, and what it was trained for.
+
+    Raises SettingError for a device that is not there and for a setting that contradicts the scorer file;
+    ScorerFileError.
+    """
+    _check_device(config.device)
+    torch.set_num_threads(config.threads)
+    scorer, recorded = load_scorer(config.scorer, config.device)
+    return scorer, with_settings(recorded, config)
+
+
+def with_settings(recorded: Metadata, config: PrmWorkerConfig) -> Metadata:
+    """What a scorer was trained for: as its file records, else as the settings say.
+
+    Raises SettingError when both say something and differ.
+    """
+    for name in ("model_fingerprint", "boundary_rule"):
+        own, given = getattr(recorded, name), getattr(config, name)
+        if own and given and own != given:
+            raise SettingError(name, f"must be {own}, as the scorer file records, or left out; is {given!r}")
+    return replace(
+        recorded,
+        model_fingerprint=recorded.model_fingerprint or config.model_fingerprint or "",
+        boundary_rule=recorded.boundary_rule or config.boundary_rule or "",
+    )
+
+
+async def serve(config: PrmWorkerConfig, scorer: Scorer, trained_for: Metadata) -> None:
+    """Serves until SIGTERM or SIGINT. Health is SERVING once a forward pass has been done; until then the
+    signals do what they did before.
+
+    Raises OSError when the address cannot be bound.
+    """
+    batcher = Batcher(scorer, rows_that_fit(config.max_rows, scorer.hidden_size))
+    service = ScoringService(batcher, trained_for)
+    server = await start_server(
+        config.listen, [lambda server: add_ScorerServiceServicer_to_server(service, server)], [SERVICE]
+    )
+    async with task_group() as group:
+        scoring = group.create_task(batcher.run(), name="batcher")
+        await batcher.score(np.zeros((batcher.max_rows, scorer.hidden_size), dtype=np.float32))
+        stop = stop_on_signals()
+        await server.set_serving(True)
+        log.info(
+            "serving",
+            port=server.port,
+            kind=scorer.kind,
+            hidden_size=scorer.hidden_size,
+            model_fingerprint=trained_for.model_fingerprint or "unchecked",
+            boundary_rule=trained_for.boundary_rule or "unchecked",
+            max_rows=batcher.max_rows,
+        )
+        await stop.wait()
+        log.info("stopping", grace=config.grace, passes=batcher.passes)
+        last_call = asyncio.get_running_loop().call_later(config.grace, batcher.close)
+        await server.stop(config.grace + _LAST_WORDS)
+        last_call.cancel()
+        scoring.cancel()
+    log.info("stopped")
+
+
+def rows_that_fit(max_rows: int, hidden_size: int) -> int:
+    """Rows that one message always holds, in float32, at most max_rows."""
+    return max(1, min(max_rows, (MAX_MESSAGE_BYTES - _OVERHEAD_BYTES) // (4 * hidden_size)))
+
+
+def _check_device(text: str) -> None:
+    try:
+        device = torch.device(text)
+    except RuntimeError:
+        raise SettingError("device", f"must be a device that torch knows; is {text!r}") from None
+    count = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise SettingError("device", f"must be one that is here, {count} CUDA devices are; is {text!r}")
