@@ -310,7 +310,7 @@ class Search:
     def _leave(self, trace: Trace, to: NodeState) -> None:
         """Pruned or cancelled: its tokens are kept, its place and its KV are given up."""
         was = trace.state
-        self._save(trace)
+        self._save(trace, last=True)
         self._move(trace, to)
         if was in (NodeState.PENDING, NodeState.LIVE):
             self._host.withdraw(self, trace, running=was is NodeState.LIVE)
@@ -325,7 +325,7 @@ class Search:
         if self.spec.answer_mode != AnswerMode.REGEX:  # a client's pattern may take for ever: verdict.py
             text = self._tokenizer.decode(trace.sequence())
             trace.answer = extract(text, self.spec.answer_mode, finish=str(finish))
-        self._save(trace)
+        self._save(trace, last=True)
         self._move(trace, NodeState.FINISHED, reason=str(finish))
         self._host.withdraw(self, trace, running=False)
 
@@ -335,27 +335,30 @@ class Search:
         seen = trace.thoughts[-1].position if trace.thoughts else trace.branch_position
         if position <= seen:
             return ()
-        trace.thoughts.append(Thought(position))
         self._save(trace, upto=position)
+        trace.thoughts.append(Thought(position, text_end=trace.text_bytes))
         if not self.policy.needs_scores:
             self._log.thought(trace, trace.thoughts[-1])
             return ()
         index = len(trace.thoughts) - 1
         return (BoundaryRow(self.tree_id, trace.number, index, trace.inherited_thoughts + index, row),)
 
-    def _save(self, trace: Trace, upto: int | None = None) -> None:
-        """Checkpoints its own tokens and their text, up to a position or all."""
+    def _save(self, trace: Trace, upto: int | None = None, *, last: bool = False) -> None:
+        """Checkpoints its own tokens and their text, up to a position or all. last: it gets no more, so that
+        a character that is not complete never will be."""
         start = self._checkpointed.get(trace.number, 0)
         end = trace.own_tokens if upto is None else upto - trace.branch_position
-        if end <= start:
+        if end <= start and not (last and end):
             return
         detokenizer = self._detokenizers.get(trace.number)
         if detokenizer is None:
             before = trace.sequence()[: trace.branch_position + start][-TEXT_CONTEXT:]
             detokenizer = self._detokenizers[trace.number] = Detokenizer(self._tokenizer, before)
         tokens = trace.tokens[start:end].tolist()
-        text = detokenizer.feed(tokens) + (detokenizer.flush() if upto is None else "")
-        self._log.checkpoint(trace, tokens, text)
+        text = detokenizer.feed(tokens) + (detokenizer.flush() if last else "")
+        trace.text_bytes += len(text.encode())
+        if tokens or text:
+            self._log.checkpoint(trace, tokens, text)
         self._log.fields(generated=self.view.generated, recomputed=self.recomputed)
         self._checkpointed[trace.number] = end
 

@@ -37,6 +37,7 @@ class Trace:
     state: NodeState = NodeState.PENDING
     tokens: array[int] = field(default_factory=lambda: array("i"), repr=False)
     thoughts: list[Thought] = field(default_factory=list, repr=False)
+    text_bytes: int = 0  # of its own text (UTF-8), as far as it was checkpointed
     finish_reason: str = ""
     finish_order: int | None = None
     answer: str | None = None
@@ -217,7 +218,7 @@ class TreeView:
             raise ValueError(f"node {trace.number}, thought {index}: score {score} is outside [0, 1]")
         if any(t.score is not None for t in trace.thoughts[index:]):
             raise ValueError(f"node {trace.number}, thought {index}: scored twice or out of order")
-        trace.thoughts[index] = Thought(thought.position, score, thought.confidence)
+        trace.thoughts[index] = Thought(thought.position, score, thought.confidence, thought.text_end)
         trace.own_scored += 1
         trace.own_sum += score
         self.thoughts_scored += 1

@@ -81,12 +81,14 @@ class Thought:
     """One boundary of a trace.
 
     position: tokens of the whole sequence up to and including the boundary, prompt not counted.
-    score: in [0, 1], or None while unscored. confidence: None where it was not asked for.
+    score: in [0, 1], or None while unscored. confidence: None where it was not asked for. text_end: bytes
+    (UTF-8) of the node's own text up to and including the boundary.
     """
 
     position: int
     score: float | None = None
     confidence: float | None = None
+    text_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from tree_store.model import Thought
 
-# position (int32), score (float32, NaN: unscored), confidence (float32, NaN: none)
-THOUGHT = struct.Struct("<iff")
+# position (int32), text_end (uint32), score (float32, NaN: unscored), confidence (float32, NaN: none)
+THOUGHT = struct.Struct("<iIff")
 
 
 def pack_tokens(tokens: Sequence[int]) -> bytes:
@@ -23,10 +23,11 @@ def unpack_tokens(data: bytes) -> tuple[int, ...]:
 
 
 def pack_thoughts(thoughts: Sequence[Thought]) -> bytes:
-    """12 bytes per thought, see THOUGHT. Scores and confidences are rounded to float32."""
+    """16 bytes per thought, see THOUGHT. Scores and confidences are rounded to float32."""
     return b"".join(
         THOUGHT.pack(
             thought.position,
+            thought.text_end,
             math.nan if thought.score is None else thought.score,
             math.nan if thought.confidence is None else thought.confidence,
         )
@@ -41,6 +42,7 @@ def unpack_thoughts(data: bytes) -> tuple[Thought, ...]:
             position,
             None if math.isnan(score) else score,
             None if math.isnan(confidence) else confidence,
+            text_end,
         )
-        for position, score, confidence in THOUGHT.iter_unpack(data)
+        for position, text_end, score, confidence in THOUGHT.iter_unpack(data)
     )

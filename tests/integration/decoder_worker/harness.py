@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from decoder_worker.answers.equivalence import Equivalence
 from decoder_worker.engine.base import SamplingSpec, StepBatch
 from decoder_worker.engine.scripted import ScriptedConfig, ScriptedEngine
-from decoder_worker.engine.scripted_traces import Drawn, TraceSource, score_in
+from decoder_worker.engine.scripted_traces import Drawn, ScriptedTokenizer, TraceSource, score_in
 from decoder_worker.scoring.client import BoundaryRow, Deliver, ScoredRow, ScoringClient
 from decoder_worker.worker import Worker, WorkerConfig
 from tests.integration.gateway.harness import eventually
@@ -247,6 +247,27 @@ async def assert_each_token_counts_once(store: TreeStore, record: TreeRecord) ->
     assert record.usage["generated"] == sum(node.unique_tokens for node in nodes)
     contents = await store.contents(record.tree_id, [node.node for node in nodes])
     assert [len(content.tokens) for content in contents] == [node.unique_tokens for node in nodes]
+
+
+async def assert_texts_fit(store: TreeStore, tree_id: str) -> None:
+    """The text of each trace, put together from its ancestors' texts up to where it leaves them, is that of
+    its tokens."""
+    nodes = await all_nodes(store, tree_id)
+    contents = await store.contents(tree_id, [node.node for node in nodes])
+    decode = ScriptedTokenizer().decode
+
+    def up_to(number: int, position: int | None) -> tuple[bytes, tuple[int, ...]]:
+        node, content = nodes[number - 1], contents[number - 1]
+        text, tokens = up_to(node.parent, node.branch_position) if node.parent else (b"", ())
+        if position is None:
+            return text + content.text.encode(), tokens + content.tokens
+        end = next(thought.text_end for thought in content.thoughts if thought.position == position)
+        return text + content.text.encode()[:end], (tokens + content.tokens)[:position]
+
+    for node, content in zip(nodes, contents, strict=True):
+        for position in (*(thought.position for thought in content.thoughts), None):
+            text, tokens = up_to(node.node, position)
+            assert text.decode() == decode(tokens)
 
 
 async def all_nodes(store: TreeStore, tree_id: str) -> list[NodeRecord]:

@@ -19,6 +19,7 @@ from tests.integration.decoder_worker.harness import (
     ScriptedScoring,
     all_nodes,
     assert_each_token_counts_once,
+    assert_texts_fit,
     drawn,
     ended,
     working,
@@ -73,6 +74,7 @@ async def test_a_search_handed_back_before_its_first_score_is_resumed(redis_url:
         assert GambitState(**json.loads(state) | {"by_trace": ()}) == GambitState()
         assert await bench.give(tree_id) == 2
         record = await ended(bench.store, tree_id)
+        await assert_texts_fit(bench.store, tree_id)
     assert record.state is TreeState.SUCCEEDED
     assert record.worker == "second"
     assert record.counts["roots"] == 8
@@ -87,12 +89,14 @@ async def test_generated_counts_each_token_once_over_a_handover(redis_url: str, 
         await first.advance(100)
     second = running()
     async with working(redis_url, second, name="second") as bench:
+        await assert_texts_fit(bench.store, tree_id)
         before = await bench.store.tree(tree_id)
         stored = sum(node.unique_tokens for node in await all_nodes(bench.store, tree_id))
         assert before.usage["generated"] == stored == first.generated
         await bench.give(tree_id)
         record = await ended(bench.store, tree_id)
         await assert_each_token_counts_once(bench.store, record)
+        await assert_texts_fit(bench.store, tree_id)
     assert record.usage["generated"] == first.generated + second.generated
 
 

@@ -65,10 +65,20 @@ def test_pieces_add_up_to_the_whole(name: str, data: st.DataObject, cuts: list[i
     pieces = [alone.feed(chunk) for chunk in cut(tokens, cuts)]
     assert "".join(pieces) + alone.flush() == tokenizer.decode(tokens)
 
+    first = Detokenizer(tokenizer)
+    known = first.feed(before)
     behind = Detokenizer(tokenizer, before)
     pieces = [behind.feed(chunk) for chunk in cut(tokens, cuts)]
-    known = tokenizer.decode(before)
-    assert "".join(pieces) + behind.flush() == tokenizer.decode([*before, *tokens])[len(known) :]
+    assert known + "".join(pieces) + behind.flush() == tokenizer.decode([*before, *tokens])
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(data=st.data(), cuts=CUTS)
+def test_what_waits_depends_on_the_tokens_alone(name: str, data: st.DataObject, cuts: list[int]) -> None:
+    tokenizer = TOKENIZERS[name]
+    tokens = data.draw(st.lists(st.integers(0, len(tokenizer._tokenizer) - 1), max_size=40))
+    whole, cut_up = Detokenizer(tokenizer), Detokenizer(tokenizer)
+    assert "".join(cut_up.feed(chunk) for chunk in cut(tokens, cuts)) == whole.feed(tokens)
 
 
 def test_texts_of_a_vocabulary_are_what_tokens_add_and_reach_beyond_the_tokenizer() -> None:

@@ -31,7 +31,7 @@ def test_keys_and_appended_values_come_in_the_same_order() -> None:
     assert (arguments[0], arguments[1], arguments[3]) == (2, 7, "{}")
     assert [len(bytes(piece, "utf-8") if isinstance(piece, str) else piece) for piece in arguments[4:]] == [
         4,
-        12,
+        16,
         2,
     ]
     changes = json.loads(str(arguments[2]))["nodes"]

@@ -17,7 +17,15 @@ def test_tokens_come_back(tokens: list[int]) -> None:
 
 
 @given(
-    st.lists(st.builds(Thought, st.integers(0, 2**31 - 1), _SCORE, st.none() | st.floats(0, 30, width=32)))
+    st.lists(
+        st.builds(
+            Thought,
+            st.integers(0, 2**31 - 1),
+            _SCORE,
+            st.none() | st.floats(0, 30, width=32),
+            st.integers(0, 2**32 - 1),
+        )
+    )
 )
 def test_thoughts_come_back(thoughts: list[Thought]) -> None:
     assert unpack_thoughts(pack_thoughts(thoughts)) == tuple(thoughts)
@@ -25,7 +33,7 @@ def test_thoughts_come_back(thoughts: list[Thought]) -> None:
 
 def test_the_layout_is_little_endian() -> None:
     assert pack_tokens([1, 256]) == b"\x01\0\0\0\0\x01\0\0"
-    assert pack_thoughts([Thought(2, 0.5, 1.0)]) == struct.pack("<iff", 2, 0.5, 1.0)
+    assert pack_thoughts([Thought(2, 0.5, 1.0, 9)]) == struct.pack("<iIff", 2, 9, 0.5, 1.0)
 
 
 def test_pieces_can_be_appended() -> None:

@@ -10,7 +10,7 @@ local FIRST_NODE_KEY = FIRST_STATE_KEY + #STATES
 local COUNTERS = {'nodes', 'roots', 'branches', 'rounds', 'thoughts', 'evictions'}
 for _, state in ipairs(STATES) do COUNTERS[#COUNTERS + 1] = state end
 local UNSCORED = '-1' -- sort value in the state zsets, as in keys.py
-local THOUGHT_BYTES = 12 -- as in packing.py
+local THOUGHT_BYTES = 16 -- as in packing.py
 
 local STEPS = {
   none = {pending = true},
