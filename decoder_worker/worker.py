@@ -209,15 +209,20 @@ class Worker:
         while True:
             await self._announce()
             await asyncio.sleep(self.config.lease_seconds / 3)
-            for tree in list(self._trees.values()):
-                try:
-                    if await self.store.renew(tree.tree_id, tree.epoch, self.config.lease_seconds):
-                        tree.cancel()
-                except StaleEpochError:
-                    log.warning("lease_lost", tree_id=tree.tree_id, epoch=tree.epoch)
-                    tree.lose()
-                except StoreError as error:
-                    log.warning("lease_not_renewed", tree_id=tree.tree_id, error=error)
+            for tree_id in list(self._trees):
+                await self._renew_lease(tree_id)
+
+    async def _renew_lease(self, tree_id: str) -> None:
+        if (tree := self._trees.get(tree_id)) is None:
+            return  # it has ended meanwhile
+        try:
+            if await self.store.renew(tree_id, tree.epoch, self.config.lease_seconds):
+                tree.cancel()
+        except StaleEpochError:
+            log.warning("lease_lost", tree_id=tree_id, epoch=tree.epoch)
+            tree.lose()
+        except StoreError as error:
+            log.warning("lease_not_renewed", tree_id=tree_id, error=error)
 
     async def _announce(self) -> None:
         """Presence, for people and for the gateways."""

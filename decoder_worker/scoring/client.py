@@ -168,14 +168,17 @@ class ScoringClient:
                 pause = self._next_attempt - asyncio.get_running_loop().time()
                 await asyncio.sleep(min(pause, self._patience()))
             self._deliver(self._take_old())
-            self._in_hand = batch = self._take()
-            if await self._settle(batch):
-                self._deliver(batch)
-            else:
-                self._queue.extendleft(entry for entry in reversed(batch) if not entry.forgotten)
+            await self._score(self._take())
             self._in_hand = ()
             if not self._queue:
                 self._arrived.clear()
+
+    async def _score(self, batch: Sequence[_Queued]) -> None:
+        self._in_hand = batch
+        if await self._settle(batch):
+            self._deliver(batch)
+        else:
+            self._queue.extendleft(entry for entry in reversed(batch) if not entry.forgotten)
 
     # ---- the queue
 
