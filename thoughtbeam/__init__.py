@@ -11,8 +11,8 @@ import os
 # gRPC logs to stderr by itself, for example when a server says goodbye; it reads this when it is imported
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
-from thoughtbeam._requests import AnswerMode, Prompt, SearchOptions
-from thoughtbeam._retry import RetryConfig
+from thoughtbeam._requests import AnswerMode, Prompt, SearchOptions, SubmitOptions
+from thoughtbeam._retry import OnRetry, Retry, RetryConfig
 from thoughtbeam.aio_client import AsyncClient
 from thoughtbeam.client import Client
 from thoughtbeam.errors import (
@@ -37,6 +37,7 @@ from thoughtbeam.errors import (
 )
 from thoughtbeam.results import (
     Answer,
+    Load,
     Node,
     NodeState,
     NodeTransition,
@@ -45,7 +46,9 @@ from thoughtbeam.results import (
     Progress,
     Result,
     Round,
+    Thought,
     TokenUsage,
+    Trace,
     Tree,
     TreeCounts,
     TreeError,
@@ -53,6 +56,8 @@ from thoughtbeam.results import (
     TreeState,
     TreeTransition,
     Vote,
+    Worker,
+    WorkerState,
 )
 
 __version__ = "0.1.0"
@@ -72,10 +77,12 @@ __all__ = [
     "FieldViolation",
     "InternalError",
     "InvalidArgumentError",
+    "Load",
     "Node",
     "NodeState",
     "NodeTransition",
     "NotFoundError",
+    "OnRetry",
     "OutOfRangeError",
     "PermissionDeniedError",
     "Policy",
@@ -84,10 +91,14 @@ __all__ = [
     "Prompt",
     "ResourceExhaustedError",
     "Result",
+    "Retry",
     "RetryConfig",
     "Round",
     "SearchOptions",
+    "SubmitOptions",
+    "Thought",
     "TokenUsage",
+    "Trace",
     "Tree",
     "TreeCounts",
     "TreeError",
@@ -99,5 +110,7 @@ __all__ = [
     "UnimplementedError",
     "UnknownError",
     "Vote",
+    "Worker",
+    "WorkerState",
     "__version__",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, TypedDict
@@ -36,6 +36,7 @@ def result(message: pb.Result) -> results.Result:
         elapsed=message.elapsed.ToNanoseconds() / 1e9,
         queued=message.queued.ToNanoseconds() / 1e9,
         policy=message.policy,
+        abridged=message.abridged,
     )
 
 
@@ -99,6 +100,7 @@ def tree(message: pb.Tree, nodes: tuple[results.Node, ...] = ()) -> results.Tree
         error=_tree_error(message.error) if message.HasField("error") else None,
         question=message.question,
         nodes=nodes,
+        last_event_id=message.last_event_id,
     )
 
 
@@ -115,6 +117,56 @@ def node(message: pb.Node) -> results.Node:
         finish_reason=message.finish_reason,
         answer=message.answer,
         winning=message.winning,
+    )
+
+
+def trace(node_message: pb.Node, thoughts: Sequence[pb.Thought], text: str) -> results.Trace:
+    """thoughts: with their ends in bytes of the text."""
+    raw = text.encode()
+    found: list[results.Thought] = []
+    begin = 0
+    for message in thoughts:
+        found.append(
+            results.Thought(
+                position=message.position,
+                text=raw[begin : message.text_end].decode(errors="replace"),
+                score=message.score if message.HasField("score") else None,
+                confidence=message.confidence if message.HasField("confidence") else None,
+                node=message.node,
+            )
+        )
+        begin = message.text_end
+    return results.Trace(node(node_message), tuple(found), text, raw[begin:].decode(errors="replace"))
+
+
+def load(message: pb.GetLoadResponse) -> results.Load:
+    return results.Load(
+        queued_trees=message.queued_trees,
+        max_queued_trees=message.max_queued_trees,
+        oldest_wait=message.oldest_wait.ToNanoseconds() / 1e9 if message.HasField("oldest_wait") else None,
+        running_trees=message.running_trees,
+        workers=message.workers,
+        slots=message.slots,
+        free_slots=message.free_slots,
+        waiting_traces=message.waiting_traces,
+        kv_use=message.kv_use,
+    )
+
+
+def worker(message: pb.Worker) -> results.Worker:
+    return results.Worker(
+        id=_last_part(message.name),
+        state=results.WorkerState(_enum_word(pb.WorkerState, message.state, "WORKER_STATE_")),
+        model=message.model,
+        slots=message.slots,
+        free_slots=message.free_slots,
+        waiting_traces=message.waiting_traces,
+        trees=message.trees,
+        kv_use=message.kv_use,
+        max_context=message.max_context,
+        max_capacity=message.max_capacity,
+        scorer=message.scorer,
+        last_seen=_time(message.last_seen) if message.HasField("last_seen") else None,
     )
 
 

@@ -15,8 +15,8 @@ Prompt = str | Sequence[Mapping[str, str]]
 _UINT32, _UINT64 = 2**32 - 1, 2**64 - 1
 
 
-class SearchOptions(TypedDict, total=False):
-    """Optional arguments of `solve` and `stream`.
+class SubmitOptions(TypedDict, total=False):
+    """Optional arguments of `submit`, `solve` and `stream`.
 
     profile: named set of parameter defaults, `paper` or `tiny`; None: the worker's own.
     parameters: overrides of single parameters, by name (see `policies`).
@@ -30,7 +30,6 @@ class SearchOptions(TypedDict, total=False):
     seed: of the policy's own generator; sampled tokens are not reproducible from it.
     request_id: a UUID. The same id with the same arguments is the same search, whoever calls; None: a new
         one.
-    cancel_on_disconnect: cancel the search when this call ends early. Otherwise it goes on.
     """
 
     profile: str | None
@@ -46,15 +45,34 @@ class SearchOptions(TypedDict, total=False):
     max_trace_tokens: int | None
     seed: int
     request_id: str | None
+
+
+class SearchOptions(SubmitOptions, total=False):
+    """Optional arguments of `solve` and `stream`: those of SubmitOptions, and one more.
+
+    cancel_on_disconnect: cancel the search when this call ends early. Otherwise it goes on.
+    """
+
     cancel_on_disconnect: bool
 
 
 def request_of(method: str, prompt: Prompt, policy: str, options: SearchOptions) -> pb.ReasonRequest:
     """What a call of `method` asks for; see reason_request. Raises TypeError for an option that it lacks."""
-    unknown = sorted(set(options) - SearchOptions.__optional_keys__)
+    _check_names(method, options, SearchOptions.__optional_keys__)
+    return reason_request(prompt, policy=policy, **options)
+
+
+def submit_request(prompt: Prompt, policy: str, options: SubmitOptions) -> pb.SubmitRequest:
+    """What `submit` asks for; as request_of."""
+    _check_names("submit", options, SubmitOptions.__optional_keys__)
+    made = reason_request(prompt, policy=policy, **options)
+    return pb.SubmitRequest(search=made.search, request_id=made.request_id)
+
+
+def _check_names(method: str, options: Mapping[str, object], known: frozenset[str]) -> None:
+    unknown = sorted(set(options) - known)
     if unknown:
         raise TypeError(f"{method}() got an unexpected keyword argument {unknown[0]!r}")
-    return reason_request(prompt, policy=policy, **options)
 
 
 def reason_request(
@@ -113,6 +131,11 @@ def reason_request(
 def tree_name(tree_id: str) -> str:
     """The resource name of a tree, from its id or from the name itself."""
     return tree_id if tree_id.startswith("trees/") else f"trees/{tree_id}"
+
+
+def node_name(tree_id: str, node: int) -> str:
+    """The resource name of a node. Raises InvalidArgumentError for a number that none can have."""
+    return f"{tree_name(tree_id)}/nodes/{_unsigned('node', node, _UINT32)}"
 
 
 def _set_prompt(search: pb.Search, prompt: Prompt) -> None:

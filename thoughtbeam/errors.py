@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import grpc
 
@@ -38,7 +39,8 @@ class ApiError(Exception):
     code: the gRPC status. reason: UPPER_SNAKE_CASE, stable, made for programs; `UNKNOWN` when the error
     does not come from the service itself. violations: the bad fields, each with what is allowed. metadata:
     further facts, by name. retry_after: seconds to wait before the same call can succeed, where the service
-    named them. tree_id: the search that the call was about, where there is one.
+    named them; infinite where it asks not to be called again. retries: how often the call had been repeated
+    when it ended so. tree_id: the search that the call was about, where there is one.
     """
 
     code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
@@ -60,6 +62,7 @@ class ApiError(Exception):
         self.metadata = dict(metadata or {})
         self.retry_after = retry_after
         self.tree_id = tree_id
+        self.retries = 0
 
     def __str__(self) -> str:
         return f"{self.code.name}/{self.reason}: {self.message}"
@@ -134,7 +137,7 @@ class AbortedError(ApiError):
 
 
 class OutOfRangeError(ApiError):
-    """The position asked for is no longer kept."""
+    """The position asked for is no longer kept: `EVENTS_TRIMMED`, of a search's feed."""
 
     code = grpc.StatusCode.OUT_OF_RANGE
 
@@ -163,20 +166,35 @@ class DataLossError(ApiError):
     code = grpc.StatusCode.DATA_LOSS
 
 
-_CLASSES: Mapping[grpc.StatusCode, type[ApiError]] = {cls.code: cls for cls in ApiError.__subclasses__()}
+CLASSES: Mapping[str, type[ApiError]] = {cls.code.name: cls for cls in ApiError.__subclasses__()}
+"""By name of the status."""
 
 
 def from_rpc_error(error: grpc.RpcError, tree_id: str | None = None) -> ApiError:
     """The exception for what gRPC raised."""
     found = status.from_rpc_error(error)
-    return _CLASSES.get(found.code, UnknownError)(
+    delays = [delay for delay in (found.retry_after, _pushback(error)) if delay is not None]
+    return CLASSES.get(found.code.name, UnknownError)(
         found.message or found.code.name,
         reason=found.reason,
         violations=found.violations,
         metadata=found.metadata,
-        retry_after=found.retry_after,
+        retry_after=max(delays, default=None),
         tree_id=tree_id or found.metadata.get("tree", "").removeprefix("trees/") or None,
     )
+
+
+def _pushback(error: grpc.RpcError) -> float | None:
+    """The delay in seconds that the trailers ask for. What is negative or no number asks for no retry at all
+    (gRFC A6)."""
+    for key, value in cast(Any, error).trailing_metadata() or ():
+        if key == "grpc-retry-pushback-ms":
+            try:
+                milliseconds = int(value)
+            except ValueError:
+                return math.inf
+            return milliseconds / 1000 if milliseconds >= 0 else math.inf
+    return None
 
 
 def invalid_field(field: str, description: str) -> InvalidArgumentError:

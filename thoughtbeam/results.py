@@ -24,6 +24,14 @@ class TreeState(enum.StrEnum):
     EXPIRED = "expired"  # the deadline passed before it ran
 
 
+class WorkerState(enum.StrEnum):
+    """State of a decoder worker."""
+
+    UNSPECIFIED = "unspecified"  # a state that this client does not know
+    SERVING = "serving"
+    DRAINING = "draining"  # takes no new searches: it is about to stop
+
+
 class NodeState(enum.StrEnum):
     """Logical state of a trace."""
 
@@ -107,7 +115,8 @@ class Result:
     answer: None when no finished trace gave one. votes: all groups of equal answers, best first. ended_by:
     the budget that ended it (`deadline`, `tokens`), or "". degraded: scores were missing, so that the vote
     fell back to an unscored one. elapsed: seconds from acceptance to the end; queued: of them, waiting for
-    a worker.
+    a worker. abridged: texts were cut or votes left out, which happens only to the result inside a Tree;
+    `Client.result` gives the whole one.
     """
 
     tree_id: str
@@ -121,6 +130,7 @@ class Result:
     elapsed: float
     queued: float
     policy: str
+    abridged: bool = False
 
     @property
     def text(self) -> str | None:
@@ -154,6 +164,34 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Thought:
+    """The part of a trace between two boundaries.
+
+    position: generated tokens of the trace up to and including the boundary that ends it. text: up to and
+    including that boundary. score, confidence: None for not scored. node: the trace that passed the boundary,
+    an ancestor for an inherited thought.
+    """
+
+    position: int
+    text: str
+    score: float | None
+    confidence: float | None
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One trace with what it wrote. thoughts: earliest first; text: all of it, or without what was inherited
+    if only its own was asked for; remainder: what follows the last boundary.
+    """
+
+    node: Node
+    thoughts: tuple[Thought, ...]
+    text: str
+    remainder: str
+
+
+@dataclass(frozen=True, slots=True)
 class TreeError:
     """Why a search failed or expired. code: name of the gRPC status, for example `FAILED_PRECONDITION`."""
 
@@ -165,11 +203,12 @@ class TreeError:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One search. `Client.tree` fills `nodes`, by number; lists of trees and `cancel` leave it empty.
+    """One search. `Client.tree` fills `nodes`, by number; all other methods leave it empty.
 
     parameters: all in force; empty until a worker has taken the tree. worker: the one that runs it or ran it
     last; epoch: how often it was assigned. result: once it has succeeded or was cancelled. error: once it has
-    failed or expired. question: the last user message, cut short.
+    failed or expired. question: the last user message, cut short. last_event_id: for `Client.watch`, which
+    goes on from there; only `Client.tree` fills it.
     """
 
     id: str
@@ -190,6 +229,7 @@ class Tree:
     error: TreeError | None
     question: str
     nodes: tuple[Node, ...] = ()
+    last_event_id: str = ""
 
 
 # ---- progress
@@ -273,3 +313,49 @@ class Policy:
     source: str
     parameters: tuple[PolicyParameter, ...]
     needs_scores: bool
+
+
+# ---- operations
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How busy the service is. queued_trees: searches that wait for a worker, of at most max_queued_trees;
+    oldest_wait: seconds that the first of them has waited, None: none waits. workers, slots, free_slots,
+    waiting_traces (for a slot): of all workers but draining ones. kv_use: share of the KV blocks in use, in
+    [0, 1], of the fullest worker.
+    """
+
+    queued_trees: int
+    max_queued_trees: int
+    oldest_wait: float | None
+    running_trees: int
+    workers: int
+    slots: int
+    free_slots: int
+    waiting_traces: int
+    kv_use: float
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A decoder worker as it last described itself.
+
+    slots: traces that its engine decodes at once. waiting_traces: for a slot. trees: searches that it runs.
+    kv_use: share of its KV blocks in use, in [0, 1]. max_context: longest sequence, prompt included, in
+    tokens. max_capacity: largest logical capacity count that it takes. scorer: kind of the scorer behind it,
+    "" for none.
+    """
+
+    id: str
+    state: WorkerState
+    model: str
+    slots: int
+    free_slots: int
+    waiting_traces: int
+    trees: int
+    kv_use: float
+    max_context: int
+    max_capacity: int
+    scorer: str
+    last_seen: datetime | None

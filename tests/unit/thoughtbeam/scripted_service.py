@@ -14,14 +14,15 @@ from thoughtbeam.runtime.status import StatusError, to_status
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from thoughtbeam.v1 import reasoning_pb2_grpc
 
+PUSHBACK = "grpc-retry-pushback-ms"
 Say = pb.ReasonResponse | StatusError | Callable[[], object]
 
 
 class ScriptedService(reasoning_pb2_grpc.ReasoningServiceServicer):
     """Each call takes the next entry of its method's script; a call without one fails the test by INTERNAL.
 
-    streams: what one call of Reason says, in order: a message, an error that ends it, or a function to call.
-    replies: by method, what one call answers: a message or an error.
+    replies: by method, what one call answers: a message or an error; of a method that streams a list of what
+    it says, in order: a message, an error that ends it, or a function to call. streams: those of Reason.
     """
 
     def __init__(self) -> None:
@@ -29,30 +30,16 @@ class ScriptedService(reasoning_pb2_grpc.ReasoningServiceServicer):
         self.replies: dict[str, list[Any]] = {}
         self.requests: list[Any] = []
 
-    def Reason(self, request: pb.ReasonRequest, context: Any) -> Iterator[pb.ReasonResponse]:  # noqa: N802
+    def _stream(self, method: str, request: Any, context: Any) -> Iterator[Any]:
         self.requests.append(request)
-        for say in self._next(self.streams, context):
+        script = self.streams if method == "Reason" else self.replies.get(method, [])
+        for say in self._next(script, context):
             if isinstance(say, StatusError):
                 self._abort(context, say)
             if callable(say):
                 say()
             else:
                 yield say
-
-    def GetTree(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._reply("GetTree", request, context)
-
-    def ListTrees(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._reply("ListTrees", request, context)
-
-    def ListNodes(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._reply("ListNodes", request, context)
-
-    def CancelTree(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._reply("CancelTree", request, context)
-
-    def ListPolicies(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._reply("ListPolicies", request, context)
 
     def _reply(self, method: str, request: Any, context: Any) -> Any:
         self.requests.append(request)
@@ -67,10 +54,24 @@ class ScriptedService(reasoning_pb2_grpc.ReasoningServiceServicer):
         return script.pop(0)
 
     def _abort(self, context: Any, error: StatusError) -> None:
+        if PUSHBACK in error.metadata:
+            context.set_trailing_metadata(((PUSHBACK, error.metadata[PUSHBACK]),))
+            context.abort(error.code, error.message)
         if error.reason:
             context.abort_with_status(rpc_status.to_status(to_status(error)))
         # what the transport makes of a lost connection has no details
         context.abort(error.code, error.message)
+
+
+def _served(name: str, streams: bool) -> Callable[[ScriptedService, Any, Any], Any]:
+    if streams:
+        return lambda self, request, context: self._stream(name, request, context)
+    return lambda self, request, context: self._reply(name, request, context)
+
+
+# every method of the service, so that none can be forgotten
+for _method in pb.DESCRIPTOR.services_by_name["ReasoningService"].methods:
+    setattr(ScriptedService, _method.name, _served(_method.name, _method.server_streaming))
 
 
 @contextlib.contextmanager
@@ -84,6 +85,11 @@ def serving(service: ScriptedService, port: int = 0) -> Iterator[str]:
         yield f"127.0.0.1:{bound}"
     finally:
         server.stop(None).wait()
+
+
+def pushed_back(milliseconds: str) -> StatusError:
+    """UNAVAILABLE with a delay in the trailers alone, as a proxy says it."""
+    return StatusError(grpc.StatusCode.UNAVAILABLE, "PROXY", "wait", metadata={PUSHBACK: milliseconds})
 
 
 LOST = StatusError(grpc.StatusCode.UNAVAILABLE, "", "Socket closed")

@@ -2,68 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
 import pytest
 
 import thoughtbeam
+from tests.unit.thoughtbeam.calls import FAST, Calls, event_ids
 from tests.unit.thoughtbeam.scripted_service import LOST, ScriptedService, node_event, result, serving
-from thoughtbeam import AsyncClient, Client, NodeTransition, Result, RetryConfig
+from thoughtbeam import AsyncClient, Client, NodeTransition, Result
 from thoughtbeam.runtime.status import StatusError, Violation, invalid
 from thoughtbeam.v1 import reasoning_pb2 as pb
-
-FAST = RetryConfig(initial=0.01, maximum=0.05, first_contact=0.5, outage=10.0)
-
-
-class Calls:
-    """The same calls through either client, so that every test holds for both."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    async def stream(self, endpoint: str, *args: Any, **options: Any) -> list[Any]:
-        if self.kind == "sync":
-            return await asyncio.to_thread(self._stream, endpoint, *args, **options)
-        async with AsyncClient(endpoint, retry=FAST) as client:
-            return [item async for item in client.stream(*args, **options)]
-
-    def _stream(self, endpoint: str, *args: Any, **options: Any) -> list[Any]:
-        with Client(endpoint, retry=FAST) as client:
-            return list(client.stream(*args, **options))
-
-    async def call(self, endpoint: str, method: str, *args: Any, **options: Any) -> Any:
-        if self.kind == "sync":
-            return await asyncio.to_thread(self._call, endpoint, method, *args, **options)
-        async with AsyncClient(endpoint, retry=FAST, call_timeout=60.0) as client:
-            answer = getattr(client, method)(*args, **options)
-            return [item async for item in answer] if isinstance(answer, AsyncIterator) else await answer
-
-    def _call(self, endpoint: str, method: str, *args: Any, **options: Any) -> Any:
-        with Client(endpoint, retry=FAST, call_timeout=60.0) as client:
-            answer = getattr(client, method)(*args, **options)
-            return list(answer) if isinstance(answer, Iterator) else answer
-
-
-@pytest.fixture(params=["sync", "aio"])
-def calls(request: pytest.FixtureRequest) -> Calls:
-    return Calls(request.param)
-
-
-@pytest.fixture
-def service() -> ScriptedService:
-    return ScriptedService()
-
-
-@pytest.fixture
-def endpoint(service: ScriptedService) -> Iterator[str]:
-    with serving(service) as address:
-        yield address
-
-
-def event_ids(items: list[Any]) -> list[str]:
-    return [item.event_id for item in items if not isinstance(item, Result)]
 
 
 async def test_a_stream_gives_its_events_and_ends_in_the_result(
@@ -94,30 +43,34 @@ async def test_solve_returns_the_result_and_reports_events(
 async def test_a_broken_stream_is_picked_up_under_the_same_request_id(
     calls: Calls, service: ScriptedService, endpoint: str
 ) -> None:
-    # given a connection that breaks twice, and a service that tells everything from the beginning each time
-    told = [node_event(f"1-{i}", i) for i in (1, 2, 3)]
-    service.streams = [[told[0], LOST], [*told[:2], LOST], [*told, result()]]
+    # given a connection that breaks before, between and after the events
+    service.streams = [
+        [LOST],
+        [node_event("1-1", 1), LOST],
+        [node_event("1-2", 2), node_event("1-3", 3), LOST],
+        [result()],
+    ]
 
     items = await calls.stream(endpoint, "6 * 7?", policy="gambit")
 
-    # then every event is given once, and the service can tell that it is one search
+    # then every event is given once, and the service can tell that it is one search, and where it goes on
     assert event_ids(items) == ["1-1", "1-2", "1-3"]
     assert isinstance(items[-1], Result)
+    assert [r.after_event_id for r in service.requests] == ["", "", "1-1", "1-3"]
     first, *others = service.requests
-    assert len(others) == 2
-    assert all(r == first for r in others)
     assert len(first.request_id) == 36
+    assert all((r.request_id, r.search) == (first.request_id, first.search) for r in others)
 
 
 async def test_a_stream_that_ends_without_a_result_is_picked_up(
     calls: Calls, service: ScriptedService, endpoint: str
 ) -> None:
-    service.streams = [[node_event("1-1", 1)], [node_event("1-1", 1), result()]]
+    service.streams = [[node_event("1-1", 1)], [node_event("1-2", 2), result()]]
 
     items = await calls.stream(endpoint, "6 * 7?", policy="gambit")
 
-    assert event_ids(items) == ["1-1"]
-    assert len(service.requests) == 2
+    assert event_ids(items) == ["1-1", "1-2"]
+    assert [r.after_event_id for r in service.requests] == ["", "1-1"]
 
 
 async def test_a_service_that_goes_away_and_comes_back(calls: Calls, service: ScriptedService) -> None:
@@ -133,13 +86,14 @@ async def test_a_service_that_goes_away_and_comes_back(calls: Calls, service: Sc
     # when another one takes its place
     await asyncio.sleep(0.1)
     successor = ScriptedService()
-    successor.streams = [[node_event("1-1", 1), node_event("1-2", 2), result()]]
+    successor.streams = [[node_event("1-2", 2), result()]]
     with serving(successor, int(address.rpartition(":")[2])):
         items = await solving
 
     # then it goes on there
     assert event_ids(items) == ["1-1", "1-2"]
-    assert successor.requests == service.requests
+    assert [r.request_id for r in successor.requests] == [service.requests[0].request_id]
+    assert successor.requests[0].after_event_id == "1-1"
 
 
 @pytest.mark.parametrize("reason", ["QUEUE_FULL", "STORE_FULL"])
@@ -363,5 +317,5 @@ def test_a_stream_that_is_not_read_to_its_end_is_cancelled(service: ScriptedServ
     with Client(endpoint, retry=FAST) as client:
         stream = client.stream("6 * 7?", policy="gambit")
         next(stream)
-        stream.close()  # type: ignore[attr-defined]
+        stream.close()
         assert list(stream) == []

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 
 import pytest
 
-from thoughtbeam._retry import Retries, RetryConfig
+from thoughtbeam._retry import Retries, Retry, RetryConfig
 from thoughtbeam.errors import DeadlineExceededError, NotFoundError, UnavailableError
 
 CONFIG = RetryConfig(initial=1.0, multiplier=2.0, maximum=4.0, first_contact=10.0, outage=100.0)
@@ -25,7 +26,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def retries(clock: Clock) -> Retries:
-    return Retries(CONFIG, clock)
+    return Retries(CONFIG, clock=clock)
 
 
 def lost() -> UnavailableError:
@@ -38,6 +39,7 @@ def total_pause(retries: Retries, clock: Clock) -> float:
     began = clock.now
     with contextlib.suppress(UnavailableError):
         while True:
+            attempts.remaining()
             clock.now += attempts.pause_after(lost())
     return clock.now - began
 
@@ -101,3 +103,42 @@ def test_a_delay_asked_for_is_kept_when_there_is_room(retries: Retries) -> None:
     error = UnavailableError("full", retry_after=7.0)
 
     assert retries.begin(None).pause_after(error) == 7.0
+
+
+def test_a_stream_that_was_silent_for_long_was_connected(retries: Retries, clock: Clock) -> None:
+    # given a watched search that waits in the queue, and a service that is restarted every hour
+    retries.contacted = True
+    attempts = retries.begin(None)
+    for _ in range(5):
+        attempts.remaining()
+        clock.now += 3600.0
+        # then each time is an outage of its own
+        assert attempts.pause_after(lost()) <= 1.0
+
+
+def test_a_call_that_must_not_be_repeated(retries: Retries) -> None:
+    never = UnavailableError("no", retry_after=math.inf)
+
+    with pytest.raises(UnavailableError) as caught:
+        retries.begin(None).pause_after(never)
+    assert caught.value is never
+
+
+def test_each_retry_is_told_of(clock: Clock) -> None:
+    told: list[Retry] = []
+    retries = Retries(CONFIG, told.append, clock)
+    attempts = retries.begin(None)
+
+    pauses = [attempts.pause_after(lost()), attempts.pause_after(lost())]
+    attempts.answered()
+    pauses.append(attempts.pause_after(lost()))
+
+    assert [r.pause for r in told] == pauses
+    assert [(r.number, r.contacted, r.window) for r in told] == [
+        (1, False, 10.0),
+        (2, False, 10.0),
+        (1, True, 100.0),
+    ]
+    with pytest.raises(NotFoundError) as caught:
+        attempts.pause_after(NotFoundError("no such tree"))
+    assert caught.value.retries == 3
