@@ -42,8 +42,8 @@ class Swept:
 class Sweep(TreeWrites, Presence):
     """Looks at the trees that have not ended: a sweep costs what is open or new, not what is kept."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, password: str | None = None) -> None:
+        super().__init__(url, password)
         self._watched: dict[str, float] = {}  # time of listing, by tree id
         self._seen_ended: dict[str, float] = {}  # when that was seen first, of watched trees
         self._listed_until = 0.0  # everything listed before that has been taken up
