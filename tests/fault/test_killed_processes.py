@@ -1,13 +1,16 @@
-"""kill -9 of each process while a search runs: what was accepted ends in one answer."""
+"""kill -9 of each process while a search runs, and of all: what was accepted ends in one answer."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
 
@@ -107,11 +110,15 @@ def ends_well(client: Client, search: Future[Result]) -> Result:
     result = search.result(timeout=2 * PATIENCE)
     assert result.state is TreeState.SUCCEEDED
     assert result.answer is not None
-    tree = client.tree(result.tree_id)
-    assert_accounts(tree)
-    # one search for one call, however often it was sent
-    assert sum(1 for other in client.trees() if other.created and tree.created <= other.created) == 1
+    assert_one_search(client, result.tree_id)
     return result
+
+
+def assert_one_search(client: Client, tree_id: str) -> None:
+    """The call, the last one, made one search, however often it was sent, and its tree adds up."""
+    tree = client.tree(tree_id)
+    assert_accounts(tree)
+    assert [other.id for other in client.trees() if tree.created <= other.created] == [tree_id]
 
 
 def test_the_prm_worker_comes_back(service: Service, search: tuple[Client, Future[Result]]) -> None:
@@ -137,3 +144,56 @@ def test_another_decoder_worker_goes_on_with_the_search(
     service.start("decoder_worker", service.kill("decoder_worker"))
     found = ends_well(client, result)
     assert client.tree(found.tree_id).epoch == 2
+
+
+@contextmanager
+def solving(service: Service) -> Iterator[subprocess.Popen[str]]:
+    """The command line, asking; its search has a trace that is pruned."""
+    arguments = ["solve", QUESTION, "--answer-mode", "integer", "--json", "--endpoint", service.endpoint]
+    with Client(service.endpoint) as client:
+        before = {tree.id for tree in client.trees()}
+        command_line = subprocess.Popen(
+            [sys.executable, "-P", "-m", "thoughtbeam.cli.main", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+
+            def under_way() -> bool:
+                new = [tree for tree in client.trees() if tree.id not in before]
+                return bool(new and new[0].counts.pruned)
+
+            eventually(under_way, "the search is under way")
+            yield command_line
+        finally:
+            command_line.kill()
+            command_line.communicate()
+
+
+def answers_once(service: Service, command_line: subprocess.Popen[str]) -> None:
+    output, errors = command_line.communicate(timeout=2 * PATIENCE)
+    assert command_line.returncode == 0, errors
+    result = json.loads(output)
+    assert result["answer"]
+    with Client(service.endpoint) as client:
+        assert_one_search(client, result["tree_id"])
+
+
+def test_the_command_line_waits_for_a_gateway_that_is_away(service: Service) -> None:
+    with solving(service) as command_line:
+        arguments = service.kill("gateway")
+        time.sleep(5)  # longer than any single attempt to connect takes
+        assert command_line.poll() is None
+        service.start("gateway", arguments)
+        answers_once(service, command_line)
+
+
+def test_the_command_line_waits_for_a_whole_service_that_is_away(service: Service) -> None:
+    with solving(service) as command_line:
+        names = ["decoder_worker", "gateway", "prm_worker", "store"]
+        arguments = {name: service.kill(name) for name in names}
+        service.start("store", service.store)
+        for name in ("prm_worker", "gateway", "decoder_worker"):
+            service.start(name, arguments[name])
+        answers_once(service, command_line)
