@@ -45,7 +45,9 @@ def _is_redis_url(text: str) -> bool:
         return False
     if url.scheme == "unix":
         return len(url.path) > 1
-    on_network = url.scheme in ("redis", "rediss") and bool(url.hostname) and port != 0
+    host = url.hostname or ""
+    is_host = any(_HOST.fullmatch(text) for text in (host, f"[{host}]"))
+    on_network = url.scheme in ("redis", "rediss") and is_host and port != 0
     return on_network and re.fullmatch(r"/?|/[0-9]+", url.path) is not None
 
 
@@ -60,8 +62,9 @@ def without_password(url: str) -> str:
     if parts.password is not None:
         login, _, host = parts.netloc.rpartition("@")
         parts = parts._replace(netloc=f"{login.partition(':')[0]}:{_MASK}@{host}")
-    if any(name == "password" for name, _ in parse_qsl(parts.query)):
-        options = [(k, _MASK if k == "password" else v) for k, v in parse_qsl(parts.query)]
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    if any(name == "password" for name, _ in options):
+        options = [(name, _MASK if name == "password" else value) for name, value in options]
         parts = parts._replace(query=urlencode(options, safe="*/:"))
     return _joined(parts)
 

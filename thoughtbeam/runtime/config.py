@@ -200,7 +200,8 @@ def _check_sections(sections: Mapping[str, Any], program: str, named: str) -> No
             if not isinstance(content, dict):
                 raise ConfigError(f"{section} must be a section, [{section}] (file {named})")
         elif isinstance(content, dict):
-            raise ConfigError(f"there is no section [{section}]{_nearest(section, allowed)} (file {named})")
+            near = _nearest(f"[{section}]", [f"[{name}]" for name in allowed])
+            raise ConfigError(f"there is no section [{section}]{near} (file {named})")
         else:
             raise ConfigError(f"{section} stands outside of a section, such as [{program}] (file {named})")
 

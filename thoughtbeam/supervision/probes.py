@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
 
-import grpc
+from thoughtbeam.runtime.probe import SERVING, health
 
 _PATIENCE = 1.0
 
@@ -22,19 +21,8 @@ def redis_answers(port: int) -> bool:
 
 def grpc_serves(port: int) -> bool:
     """Whether a gRPC server on loopback has the health SERVING."""
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-    target = f"127.0.0.1:{port}"
     # cheaper than a channel, and most answers while something starts are this one
-    if not _listens(port):
-        return False
-    with grpc.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        stub: Any = health_pb2_grpc.HealthStub(channel)  # its published types lack the methods
-        try:
-            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=_PATIENCE)
-        except grpc.RpcError:
-            return False
-    return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+    return _listens(port) and health(f"127.0.0.1:{port}", timeout=_PATIENCE) == SERVING
 
 
 def free_ports(count: int) -> list[int]:

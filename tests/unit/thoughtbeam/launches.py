@@ -33,6 +33,9 @@ def alive(mark: str) -> list[int]:
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
             try:
                 arguments = (entry / "cmdline").read_bytes().split(b"\0")
+                # in the middle of an exec; a zombie, and a thread of the kernel, has no program
+                while arguments == [b""] and os.readlink(entry / "exe"):
+                    arguments = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
             if mark.encode() in arguments:
