@@ -32,8 +32,9 @@ def parse(arguments: Sequence[str] | None = None) -> DecoderWorkerConfig:
 
 
 async def serve(config: DecoderWorkerConfig) -> None:
-    """Starts the engine, then works until SIGTERM or SIGINT. Until it is up, signals end the process at once:
-    there is nothing to hand back yet, and the engine's processes end with this one."""
+    """Starts the engine, then works until SIGTERM or SIGINT; then its trees may end for `drain_seconds`, or
+    until the next signal. Until it is up, signals end the process at once: there is nothing to hand back yet,
+    and the engine's processes end with this one."""
     password = config.redis_password()
     # heavy imports wait until the settings are known to be good
     from decoder_worker.answers.equivalence import Equivalence
@@ -61,7 +62,8 @@ async def serve(config: DecoderWorkerConfig) -> None:
             )
         )
         cleanup.push_async_callback(engine.close)
-        stop = stop_on_signals()
+        hurry = asyncio.Event()
+        stop = stop_on_signals(again=hurry)
         store = TreeStore.connect(config.redis_url, password)
         cleanup.push_async_callback(store.close)
         equivalence = await cleanup.enter_async_context(Equivalence())
@@ -77,10 +79,17 @@ async def serve(config: DecoderWorkerConfig) -> None:
             cleanup.push_async_callback(scoring.close)
             kind = await _scorer_kind(scoring, stop)
         name = f"decoder@{socket.gethostname()}:{os.getpid()}"
-        own = WorkerConfig(name, config.profile, config.max_capacity, config.lease_seconds)
+        own = WorkerConfig(
+            name=name,
+            profile=config.profile,
+            max_capacity=config.max_capacity,
+            lease_seconds=config.lease_seconds,
+            drain_seconds=config.drain_seconds,
+            scorer_kind=kind,
+        )
         worker = Worker(own, engine, store, scoring, equivalence)
-        link = GatewayLink(config.gateway, worker, kind, on_state=health.set_serving)
-        await worker.run(stop, link.run)
+        link = GatewayLink(config.gateway, worker, on_state=health.set_serving)
+        await worker.run(stop, link.run, hurry)
 
 
 async def _scorer_kind(scoring: ScoringClient, stop: asyncio.Event) -> str:

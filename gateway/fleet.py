@@ -27,6 +27,7 @@ class WorkerStream:
     def __init__(self, hello: work_pb2.Hello) -> None:
         self.hello = hello
         self.credit = 0
+        self.draining = False
         self.closed = asyncio.Event()
         # what the worker is told when the stream was closed from here
         self.closed_because: StatusError | None = None
@@ -54,6 +55,16 @@ class WorkerStream:
             return False
         return bool(self.hello.scorer) or not policy.needs_scores
 
+    def grant(self, trees: int) -> None:
+        """The worker is ready to start this many more trees."""
+        if not self.draining and not self.closed.is_set():
+            self.credit += trees
+
+    def drain(self) -> None:
+        """The worker is about to stop: its credit is void, and it gets no more. What is being assigned to it
+        it still takes."""
+        self.draining, self.credit = True, 0
+
     def reserve(self, tree_id: str) -> None:
         """Spends one credit on a tree that is about to be assigned."""
         self.credit -= 1
@@ -62,8 +73,7 @@ class WorkerStream:
     def release(self, tree_id: str) -> None:
         """Gives the credit back: the tree was not assigned."""
         del self._reserved[tree_id]
-        if not self.closed.is_set():
-            self.credit += 1
+        self.grant(1)
 
     def assign(self, assignment: work_pb2.Assignment) -> bool:
         """Puts a reserved tree; False: the stream has ended, so it has to be given to another worker."""
@@ -131,9 +141,8 @@ class Fleet:
 
     def grant(self, stream: WorkerStream, trees: int) -> None:
         """The worker is ready to start this many more trees."""
-        if not stream.closed.is_set():
-            stream.credit += trees
-            self.changed.set()
+        stream.grant(trees)
+        self.changed.set()
 
     def ready_for(self, wanted: Wanted) -> WorkerStream | None:
         """The worker with the most credit of those that can run a tree; None: it has to wait.

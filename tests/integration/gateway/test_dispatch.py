@@ -316,9 +316,14 @@ async def refusal(
         await stream.write(message)
     await stream.done_writing()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stream.read()
+        await read_to_end(stream)
     error = from_rpc_error(caught.value)
     return error.code, error.reason, [v.field for v in error.violations]
+
+
+async def read_to_end(stream: Any) -> None:
+    while await stream.read() is not grpc.aio.EOF:
+        pass
 
 
 GOOD_HELLO = work_pb2.Hello(worker="w", model="tiny", slots=1, max_context=1, max_capacity=1)
