@@ -26,14 +26,11 @@ def tables() -> str:
         ("decoder_worker", "`python -m decoder_worker`", DecoderWorkerConfig),
         ("prm_worker", "`python -m prm_worker`", PrmWorkerConfig),
     ]
-    return "\n".join(
-        f"### [{section}]: {owner}\n\n{table(one for one in settings_of(kind).values() if fits(one, section))}"
-        for section, owner, kind in sections
-    )
-
-
-def fits(one: Setting, section: str) -> bool:
-    return one.about.common == (section == "common")
+    parts = []
+    for section, owner, kind in sections:
+        own = [one for one in settings_of(kind).values() if one.about.common == (section == "common")]
+        parts.append(f"### [{section}]: {owner}\n\n{table(own)}")
+    return "\n".join(parts)
 
 
 def table(settings: Iterable[Setting]) -> str:
