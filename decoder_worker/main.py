@@ -39,6 +39,7 @@ async def serve(config: DecoderWorkerConfig) -> None:
     # heavy imports wait until the settings are known to be good
     from decoder_worker.answers.equivalence import Equivalence
     from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
+    from decoder_worker.garbage import calm_collector
     from decoder_worker.gateway_link import GatewayLink
     from decoder_worker.scoring.client import ScoringClient
     from decoder_worker.worker import Worker, WorkerConfig
@@ -62,6 +63,7 @@ async def serve(config: DecoderWorkerConfig) -> None:
             )
         )
         cleanup.push_async_callback(engine.close)
+        calm_collector()
         hurry = asyncio.Event()
         stop = stop_on_signals(again=hurry)
         store = TreeStore.connect(config.redis_url, password)

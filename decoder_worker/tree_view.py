@@ -7,7 +7,7 @@ sequence; the prompt is not included.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -202,10 +202,9 @@ class TreeView:
         elif to is NodeState.GHOST:
             trace.evictions += 1
 
-    def append_tokens(self, trace: Trace, tokens: Iterable[int]) -> None:
-        before = len(trace.tokens)
+    def append_tokens(self, trace: Trace, tokens: Sequence[int]) -> None:
         trace.tokens.extend(tokens)
-        self.generated += len(trace.tokens) - before
+        self.generated += len(tokens)
 
     def set_score(self, trace: Trace, index: int, score: float) -> None:
         """Gives the trace's own thought number `index` (from 0) its score in [0, 1].

@@ -196,13 +196,17 @@ class Worker:
             self._guard(search, partial(search.on_outputs, outputs))
 
     def _by_search(self, batch: StepBatch) -> list[tuple[Search, list[tuple[int, TraceOutput]]]]:
-        parts: dict[str, tuple[Search, list[tuple[int, TraceOutput]]]] = {}
+        parts: dict[Search, list[tuple[int, TraceOutput]]] = {}
+        last: Search | None = None  # neighbours are mostly of one tree
+        part: list[tuple[int, TraceOutput]] = []
         for output in batch.outputs:
             place = self._traces.get(output.trace_id)
             if place is not None:
                 search, number = place
-                parts.setdefault(search.tree_id, (search, []))[1].append((number, output))
-        return list(parts.values())
+                if search is not last:
+                    last, part = search, parts.setdefault(search, [])
+                part.append((number, output))
+        return list(parts.items())
 
     def _relieve(self) -> None:
         """Tells the tree furthest above its share that KV runs out."""
