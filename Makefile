@@ -65,8 +65,9 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	--no-annotate --no-header --no-emit-index-url $(if $(UPGRADE),--upgrade) \
 	--overrides requirements/overrides.txt --excludes requirements/left_out.txt
 
-lock: $(VENV)/.dev ## renew requirements/{cpu,dev}.txt from pyproject.toml and the .in files; UPGRADE=1: newest versions
+lock: $(VENV)/.dev ## renew requirements/{cpu,server,dev}.txt from pyproject.toml and the .in files; UPGRADE=1: newest versions
 	$(LOCK) --extra cli --extra server pyproject.toml requirements/cpu.in -o requirements/cpu.txt
+	$(LOCK) --extra cli --extra server pyproject.toml -c requirements/cpu.txt -o requirements/server.txt
 	$(LOCK) --extra dev pyproject.toml requirements/dev.in -c requirements/cpu.txt -o requirements/dev.txt
 
 # --- the environment ----------------------------------------------------------------------------------
