@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from decoder_worker.answers.equivalence import Equivalence
 from decoder_worker.engine.base import SamplingSpec, StepBatch
 from decoder_worker.engine.scripted import ScriptedConfig, ScriptedEngine
-from decoder_worker.engine.scripted_traces import Drawn, ScriptedTokenizer, TraceSource, score_in
+from decoder_worker.engine.scripted_traces import Drawn, Replay, ScriptedTokenizer, TraceSource, score_in
 from decoder_worker.gateway_link import GatewayLink
 from decoder_worker.scoring.client import BoundaryRow, Deliver, ScoredRow, ScoringClient
 from decoder_worker.worker import Worker, WorkerConfig
@@ -75,9 +75,14 @@ def drawn(seed: int, **kind: Any) -> TraceSource:
     return _Everywhere(Drawn(seed, **kind))
 
 
+def replayed(*traces: Sequence[int]) -> TraceSource:
+    """These traces, the first for node 1, the same for every tree."""
+    return _Everywhere(Replay({str(number): trace for number, trace in enumerate(traces, 1)}))
+
+
 @dataclass(frozen=True)
 class _Everywhere:
-    source: Drawn
+    source: TraceSource
 
     def continuation(self, trace_id: str, tokens: Sequence[int]) -> Iterator[int]:
         return self.source.continuation(trace_id.rpartition("/")[2], tokens)
