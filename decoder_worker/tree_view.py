@@ -10,8 +10,12 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 
 from tree_store.model import COUNTING, NODE_TRANSITIONS, NodeState, Thought
+
+
+_NUMBER = attrgetter("number")
 
 
 class IllegalTransitionError(RuntimeError):
@@ -129,10 +133,9 @@ class TreeView:
 
     def in_state(self, *states: NodeState) -> list[Trace]:
         """Traces in any of these states, by number."""
-        if len(states) == 1:
-            return sorted(self._by_state[states[0]].values(), key=lambda t: t.number)
         found = [t for state in states for t in self._by_state[state].values()]
-        return sorted(found, key=lambda t: t.number)
+        found.sort(key=_NUMBER)
+        return found
 
     def count(self, *states: NodeState) -> int:
         return sum(len(self._by_state[state]) for state in states)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar
 
 from decoder_worker.answers.votes import Candidate, Decision, weighted
@@ -115,15 +116,14 @@ class Gambit(Policy[GambitState]):
         p = self.parameters
         standing = ranked(view.counting)
         n = len(standing)
-        b = [trace for trace in standing if self._may_be_branched(trace)]
+        b = (trace for trace in standing if self._may_be_branched(trace))
         if n < p.C and p.refill:
-            return _branches(b[: p.C - n])
+            return _branches(list(islice(b, p.C - n)))
         # n is C here, unless refill is off: then the exchange goes on among those that are left
-        k = min(p.K, len(b), n // 2)
-        parents = b[:k]
+        parents = list(islice(b, min(p.K, n // 2)))
         chosen = {trace.number for trace in parents}
-        others = [trace for trace in standing if trace.number not in chosen]
-        pruned = others[::-1][:k]
+        others = (trace for trace in reversed(standing) if trace.number not in chosen)
+        pruned = islice(others, len(parents))
         return (*(Prune(trace.number) for trace in pruned), *_branches(parents))
 
     def _may_be_branched(self, trace: Trace) -> bool:

@@ -13,6 +13,8 @@ def ranked(traces: Collection[Trace]) -> list[Trace]:
     A trace without a scored thought ranks at the mean of those that have one, so that newcomers are neither
     killed nor spared (this project's choice: the papers are silent, or rank them at 0).
     """
-    scores = [t.mean_score for t in traces if t.mean_score is not None]
+    means = [(t.mean_score, t) for t in traces]
+    scores = [mean for mean, _ in means if mean is not None]
     middle = sum(scores) / len(scores) if scores else 0.0
-    return sorted(traces, key=lambda t: (-(middle if t.mean_score is None else t.mean_score), t.number))
+    order = sorted((-(middle if mean is None else mean), t.number, t) for mean, t in means)
+    return [t for _, _, t in order]
