@@ -14,7 +14,6 @@ from operator import attrgetter
 
 from tree_store.model import COUNTING, NODE_TRANSITIONS, NodeState, Thought
 
-
 _NUMBER = attrgetter("number")
 
 
