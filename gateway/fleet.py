@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from gateway.catalogue import Catalogue
+from gateway.catalogue import Catalogue, runs
 from thoughtbeam.runtime.status import StatusError
 from thoughtbeam.v1 import work_pb2
 
@@ -50,10 +50,7 @@ class WorkerStream:
 
     def can_run(self, wanted: Wanted) -> bool:
         """Whether it knows the policy, has the scores that it needs, and takes the capacity."""
-        policy = next((policy for policy in self.hello.policies if policy.name == wanted.policy), None)
-        if policy is None or wanted.capacity > self.hello.max_capacity:
-            return False
-        return bool(self.hello.scorer) or not policy.needs_scores
+        return runs(self.hello, wanted.policy) and wanted.capacity <= self.hello.max_capacity
 
     def grant(self, trees: int) -> None:
         """The worker is ready to start this many more trees."""
@@ -119,7 +116,12 @@ class Fleet:
 
     @property
     def catalogue(self) -> Catalogue:
-        return Catalogue.of(stream.hello for stream in self._streams.values())
+        """What the workers offer that take new trees."""
+        return Catalogue.of(stream.hello for stream in self._taking)
+
+    @property
+    def _taking(self) -> list[WorkerStream]:
+        return [stream for stream in self._streams.values() if not stream.draining]
 
     @property
     def credit(self) -> int:
@@ -144,12 +146,17 @@ class Fleet:
         stream.grant(trees)
         self.changed.set()
 
+    def drain(self, stream: WorkerStream) -> None:
+        """The worker is about to stop: trees that waited for it may go to another one."""
+        stream.drain()
+        self.changed.set()
+
     def ready_for(self, wanted: Wanted) -> WorkerStream | None:
         """The worker with the most credit of those that can run a tree; None: it has to wait.
 
         A tree that no worker that serves its model can run goes to any of them, which then says why not.
         """
-        serving = [stream for stream in self._streams.values() if stream.serves(wanted.model)]
+        serving = [stream for stream in self._taking if stream.serves(wanted.model)]
         able = [stream for stream in serving if stream.can_run(wanted)] or serving
         return max((stream for stream in able if stream.credit), key=lambda s: s.credit, default=None)
 

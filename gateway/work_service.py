@@ -69,7 +69,7 @@ class WorkService(work_pb2_grpc.WorkServiceServicer):
                 case "credit":
                     self._fleet.grant(stream, request.credit.trees)
                 case "draining":
-                    stream.drain()
+                    self._fleet.drain(stream)
                     log.info("worker_draining", worker=stream.worker)
                 case _:
                     stream.close(invalid(Violation("message", "only credit and draining may follow hello")))

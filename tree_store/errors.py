@@ -30,6 +30,10 @@ class NodeNotFoundError(StoreError):
     """The tree has no node of that number."""
 
 
+class EventsTrimmedError(StoreError):
+    """A feed cannot be gone on with from an event: later ones have left it, or it has never had that one."""
+
+
 class RequestReusedError(StoreError):
     """The tree's id is taken by another request."""
 

@@ -14,7 +14,7 @@ import grpc
 
 from gateway.config import GatewayConfig
 from gateway.main import serve
-from thoughtbeam.runtime.rpc import open_channel
+from thoughtbeam.runtime.rpc import KEEPALIVE, Keepalive, open_channel
 from thoughtbeam.runtime.status import StatusError, from_rpc_error
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from thoughtbeam.v1 import reasoning_pb2_grpc
@@ -143,12 +143,12 @@ def request(**changed: Any) -> pb.ReasonRequest:
 
 
 @asynccontextmanager
-async def running_gateway(config: GatewayConfig) -> AsyncIterator[Gateway]:
+async def running_gateway(config: GatewayConfig, keepalive: Keepalive = KEEPALIVE) -> AsyncIterator[Gateway]:
     """A gateway for the length of the block; `stop` ends it before, as SIGTERM would."""
     stopping = asyncio.Event()
     listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     config = dataclasses.replace(config, listen="127.0.0.1:0")
-    serving = asyncio.create_task(serve(config, stopping, listening.set_result))
+    serving = asyncio.create_task(serve(config, stopping, listening.set_result, keepalive))
     await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         await serving
@@ -159,7 +159,7 @@ async def running_gateway(config: GatewayConfig) -> AsyncIterator[Gateway]:
 
     store = TreeStore.connect(config.redis_url)
     try:
-        async with open_channel(f"127.0.0.1:{listening.result()}") as channel:
+        async with open_channel(f"127.0.0.1:{listening.result()}", keepalive) as channel:
             yield Gateway(listening.result(), channel, store, stop)
     finally:
         await stop()

@@ -161,15 +161,16 @@ async def test_a_token_is_good_for_its_own_list_only(gateway: Gateway, redis: Re
     foreign = await refused(gateway.stub.ListNodes(pb.ListNodesRequest(parent=parent, page_token=token)))
     invented = await refused(gateway.stub.ListTrees(pb.ListTreesRequest(page_token="invented")))
     await redis.zrem("tb:trees", trees[1].request_id)
-    outlived = await refused(gateway.stub.ListTrees(pb.ListTreesRequest(page_token=token)))
+    outlived = await gateway.stub.ListTrees(pb.ListTreesRequest(page_token=token))
 
-    for error in (foreign, invented, outlived):
+    for error in (foreign, invented):
         assert (error.code, [v.field for v in error.violations]) == (
             grpc.StatusCode.INVALID_ARGUMENT,
             ["page_token"],
         )
     assert "belongs to the list of trees" in foreign.message
-    assert "expired" in outlived.message
+    # what it goes on from may be gone
+    assert [tree.name for tree in outlived.trees] == [parent]
 
 
 @pytest.mark.parametrize(

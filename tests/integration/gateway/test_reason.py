@@ -88,7 +88,7 @@ async def test_no_answer_is_a_stated_outcome(gateway: Gateway) -> None:
     ("failure", "code"),
     [
         (
-            Failure(3, "INVALID_PARAMETER", "bad", (("search.parameters.K", "at most C / 2 = 1, is 2"),)),
+            Failure(3, "INVALID_FIELD", "bad", (("search.parameters.K", "at most C / 2 = 1, is 2"),)),
             grpc.StatusCode.INVALID_ARGUMENT,
         ),
         (Failure(9, "NO_SCORER", "train one"), grpc.StatusCode.FAILED_PRECONDITION),

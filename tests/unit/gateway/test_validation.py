@@ -12,7 +12,7 @@ from google.protobuf import struct_pb2
 
 from gateway.catalogue import Catalogue
 from gateway.config import GatewayConfig
-from gateway.validation import check_reason, page_size
+from gateway.validation import check_request, page_size
 from tests.unit.gateway.requests import REQUEST_ID, hello, reason_request
 from thoughtbeam.runtime.status import StatusError
 from thoughtbeam.v1 import reasoning_pb2 as pb
@@ -29,7 +29,7 @@ def violations(change: Change, catalogue: Catalogue = ONE_WORKER) -> Mapping[str
     request = reason_request()
     change(request)
     try:
-        check_reason(request, catalogue, CONFIG)
+        check_request(request, catalogue, CONFIG)
     except StatusError as error:
         if (error.code, error.reason) != (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"):
             raise
