@@ -59,6 +59,8 @@ class GatewayLink:
                     log.info("gateway_closed_stream", gateway=self._target)
                 except grpc.aio.AioRpcError as error:
                     log.warning("gateway_unreachable", gateway=self._target, code=error.code().name)
+                except grpc.aio.BaseError as error:  # gRPC's own, of a call that breaks while it is used
+                    log.warning("gateway_unreachable", gateway=self._target, error=error)
                 if self._welcome.is_set() and loop.time() - began >= RECONNECT_SECONDS[1]:
                     self._wait = RECONNECT_SECONDS[0]
                 with suppress(TimeoutError):

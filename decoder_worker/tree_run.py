@@ -207,3 +207,5 @@ class TreeRun:
             log.info("tree_handed_back", tree_id=self.tree_id, epoch=self.epoch)
         except (StoreError, TimeoutError) as error:  # then its lease runs out
             log.warning("tree_not_handed_back", tree_id=self.tree_id, error=error)
+        except Exception:  # what breaks here must not keep the other trees from going back
+            log.exception("tree_not_handed_back", tree_id=self.tree_id)

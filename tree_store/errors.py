@@ -99,3 +99,5 @@ def translated() -> Iterator[None]:
         raise StoreUnavailableError(str(error)) from error
     except redis_errors.ResponseError as error:
         raise refusal(str(error)) from error
+    except redis_errors.RedisError as error:  # a reply that is none, and whatever else it may come to raise
+        raise StoreError(str(error)) from error

@@ -107,11 +107,15 @@ async def test_stop_says_so_first_and_cuts_what_does_not_end(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_signals_set_the_stop_event(number: signal.Signals) -> None:
     loop = asyncio.get_running_loop()
-    stop = stop_on_signals()
+    again = asyncio.Event()
+    stop = stop_on_signals(again)
     try:
         assert not stop.is_set()
         os.kill(os.getpid(), number)
         await asyncio.wait_for(stop.wait(), 30)
+        assert not again.is_set()
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(again.wait(), 30)
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
         loop.remove_signal_handler(signal.SIGINT)
