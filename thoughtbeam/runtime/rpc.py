@@ -51,6 +51,8 @@ class Keepalive:
         return [
             ("grpc.keepalive_time_ms", round(self.interval * 1000)),
             ("grpc.keepalive_timeout_ms", round(self.timeout * 1000)),
+            # gRPC has pings of its own, and while one is out it sends no other; it would wait a minute for it
+            ("grpc.http2.ping_timeout_ms", round(self.timeout * 1000)),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", round(self.interval * 500)),
