@@ -15,7 +15,7 @@ from decoder_worker.engine.base import Engine
 from decoder_worker.engine.vllm_config import VllmConfig
 from thoughtbeam.runtime.config import configure, refuse
 from thoughtbeam.runtime.log import EventLogger, setup_logging
-from thoughtbeam.runtime.rpc import start_server
+from thoughtbeam.runtime.rpc import ListenError, start_server
 from thoughtbeam.runtime.settings import SettingError
 from thoughtbeam.runtime.signals import ending_at_once, stop_on_signals
 
@@ -128,6 +128,9 @@ def main() -> None:
             asyncio.run(serve(config))
     except SettingError as error:
         refuse("decoder_worker", error)
+    except ListenError as error:
+        log.error("cannot_start", error=error)
+        sys.exit(1)
     except Exception:
         log.exception("worker_died")
         sys.exit(1)

@@ -82,6 +82,10 @@ def open_channel(target: str, keepalive: Keepalive = KEEPALIVE) -> grpc.aio.Chan
     return grpc.aio.insecure_channel(target, options=channel_options(keepalive))
 
 
+class ListenError(OSError):
+    """An address that a server cannot listen on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """A server with health and reflection. Every service is NOT_SERVING until told otherwise."""
@@ -116,7 +120,7 @@ async def start_server(
     """Starts a server on `host:port` (port 0: any free one).
 
     add: each registers one servicer with the server that it is called with. services: their full names.
-    Raises OSError when the address cannot be bound.
+    Raises ListenError when the address cannot be bound.
     """
     from grpc_health.v1 import health, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection
@@ -130,7 +134,7 @@ async def start_server(
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
-        raise OSError(f"cannot listen on {address}: {error}") from error
+        raise ListenError(f"cannot listen on {address}: {error}") from error
     running = Server(server, servicer, port, tuple(services))
     await running.set_serving(False)
     await server.start()

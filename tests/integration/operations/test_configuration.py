@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import socket
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.integration.operations.conftest import PASSWORD, Store
+from tests.unit.prm_worker.weights import step_weights
 from thoughtbeam.runtime.config import PROGRAMS
 
 
@@ -91,6 +95,26 @@ async def test_a_password_that_is_not_there_is_one_line(
 
     assert (status, output) == (2, "")
     assert errors == f"{program}: redis_password_file: {tmp_path / file} {said}\n"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_an_address_that_is_taken_is_one_line(program: str, tmp_path: Path) -> None:
+    scorer = tmp_path / "scorer.pt"
+    torch.save(step_weights(4), scorer)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+
+        status, output, errors = await run(
+            program,
+            *("--listen", address),
+            THOUGHTBEAM_DECODER_WORKER_MODEL="m",
+            THOUGHTBEAM_PRM_WORKER_SCORER=str(scorer),
+        )
+
+    assert (status, output) == (1, "")
+    # gRPC's own lines begin with a letter and a number
+    (line,) = (line for line in errors.splitlines() if not re.match(r"[EWI]\d+ |\d{4}.* info ", line))
+    assert f"cannot listen on {address}" in line
 
 
 @pytest.mark.parametrize("program", ["gateway", "decoder_worker"])
