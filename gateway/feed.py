@@ -68,7 +68,9 @@ class Feeds:
         Without a gap; `skip`: what the feed has trimmed is left out. A watcher that is so slow that it is
         overtaken by the trimming is told so like any other. Raises what the store's `events` raises.
         """
-        with self._watching(tree_id, await self._store.last_event(tree_id)) as tail:
+        async with self._catching_up:
+            last = await self._store.last_event(tree_id)
+        with self._watching(tree_id, last) as tail:
             while not self.closed:
                 tail.check()
                 news = tail.news

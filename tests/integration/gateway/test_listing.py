@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable
-from typing import Any
 
 import grpc
 import pytest
 from redis.asyncio import Redis
 
-from tests.integration.gateway.harness import Gateway, is_state, read_until, request
+from tests.integration.gateway.harness import Gateway, is_state, read_until, refused, request
 from tests.integration.gateway.scripted_worker import LIVE, scripted_worker
-from thoughtbeam.runtime.status import StatusError, from_rpc_error
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from tree_store.model import Batch, NodeChange
-
-
-async def refused(call: Awaitable[Any]) -> StatusError:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return from_rpc_error(caught.value)
 
 
 async def searched(gateway: Gateway) -> str:
