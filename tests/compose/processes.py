@@ -8,6 +8,8 @@ What only a container gives it is translated:
   or a tmpfs a folder of its own;
 * redis.conf and its scripts: copies, in which the port and the folder of the data are translated.
 
+* where no Redis is installed, the embedded Valkey takes its place, and redis-py that of redis-cli's PING.
+
 Not the same: its user, the read-only root, the limits, the isolation of its networks. On its PATH are the
 environment's Python and the commands of a slim image, so that a compiler, for example, is not found.
 """
@@ -27,9 +29,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
 from tests.compose import dockerfile, file
 from tests.compose.file import ROOT
 from thoughtbeam.supervision.probes import free_ports
+from tree_store.embedded import server_binary
 
 # what Debian's slim images have, as far as our services call it
 SLIM_COMMANDS = ("sh", "sed", "tr", "id", "lscpu")
@@ -120,6 +127,8 @@ class Processes:
     def healthy(self, name: str) -> bool:
         """Whether a service's health command succeeds."""
         running = self.running[name]
+        if name == "redis" and shutil.which("redis-cli") is None:
+            return _answers(self.port("redis", int(_STORE_PORT)), self._secret.read_text().strip())
         kind, *command = running.service["healthcheck"]["test"]
         assert kind == "CMD"
         command = [self._translated(name, part, running.mounts) for part in command]
@@ -232,9 +241,20 @@ def _commands(folder: Path) -> Path:
     folder.mkdir()
     for name in (*SLIM_COMMANDS, *STORE_COMMANDS):
         found = shutil.which(name)
+        if found is None and name == "redis-server":
+            found = str(server_binary())
         if found is not None:
             (folder / name).symlink_to(found)
     return folder
+
+
+def _answers(port: int, password: str) -> bool:
+    once = Retry(NoBackoff(), 0)
+    with redis.Redis(port=port, password=password, protocol=2, retry=once) as client:
+        try:
+            return bool(client.ping())
+        except redis.RedisError:
+            return False
 
 
 def _end(running: Running) -> None:
