@@ -168,7 +168,13 @@ async def _run(
     running: set[str],
 ) -> None:
     await _announce(worker, len(running))
-    await answering.answer(search, cancelled)
+    try:
+        await answering.answer(search, cancelled)
+    except Exception as error:
+        # or its client would wait in vain
+        failure = Failure(2, "TEST_WORKER_FAILED", repr(error))
+        await search.finish(TreeState.FAILED, await _closed(search), failure=failure)
+        raise
     running.discard(search.tree_id)
     await _announce(worker, len(running))
     await worker.grant()
