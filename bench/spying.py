@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+_OURS = ("(decoder_worker/", "(tree_store/", "(thoughtbeam/")
+_WORKERS = re.compile(r"\((?:decoder_worker|tree_store|thoughtbeam|vllm|torch|zmq|grpc|bench)/")
 _FUNCTIONS = 12  # shown of each process
 # of a file's path, what lies before its package
 _PACKAGES = re.compile(r"^.*?(?:site-packages/|(?=(?:decoder_worker|tree_store|thoughtbeam|bench)/))")
@@ -25,7 +27,7 @@ async def spied(work: Callable[[], Awaitable[object]], seconds: int) -> list[lis
     """Does the work again and again while this process and its children are looked at.
 
     Rows of (process, function, share of the process' busy time in it itself, share with all that it calls),
-    most time first; and what of each process is in our own code.
+    most time first; and what of each process is our own code, the standard library below it included.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "stacks"
@@ -60,21 +62,23 @@ def shares(stacks: str) -> list[list[str]]:
         itself[process, frames[-1]] += samples
         for frame in set(frames):
             within[process, frame] += samples
-        if any("decoder_worker/" in frame for frame in frames):
+        # the standard library works for whoever called it
+        worker = next((found[0] for frame in reversed(frames) if (found := _WORKERS.search(frame))), "")
+        if worker in _OURS:
             ours[process] += samples
     rows = []
     for process, samples in total.most_common():
         own = [(frame, n) for (where, frame), n in itself.most_common() if where == process]
         for frame, n in own[:_FUNCTIONS]:
             rows.append([process, frame, f"{n / samples:.1%}", f"{within[process, frame] / samples:.1%}"])
-        rows.append([process, "all below our own functions", "", f"{ours[process] / samples:.1%}"])
+        rows.append([process, "all of Thoughtbeam's own code", f"{ours[process] / samples:.1%}", ""])
     return rows
 
 
 def _short(frame: str) -> str:
     """Without the line, and without what tells one run from another."""
     if frame.startswith("process "):
-        kind = re.search(r"(EngineCore|resource_tracker|multiprocessing|bench\.\w+)", frame)
+        kind = re.search(r"(EngineCore|Worker|resource_tracker|bench\.\w+)", frame)
         return "process " + (kind[1] if kind else "python")
     name, _, place = re.sub(r":\d+\)$", ")", frame).partition(" (")
     return f"{name} ({_PACKAGES.sub('', place)}" if place else frame

@@ -9,7 +9,8 @@ Two comparisons, each of two ways to decode the same 64 traces of the same quest
 Machines are noisy and drift. So both ways run again and again, one right after the other, which of them first
 is drawn by lot, and what counts is the ratio of the two in each repetition: the median of these, with an
 interval that holds the true one with 95 %. Traces are cut at the same length, so that a repetition decodes
-64 of them from its start to its end.
+64 of them from its start to its end. What the hooks of the capture cost by themselves is measured as well, in
+microseconds per step: a difference that small is lost in the noise of the second comparison.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from bench import spying
 from bench.compare import Question, load
 from bench.report import markdown, median_interval, quantile, save
 from bench.service import service
+from bench.step_hooks import hook_costs
 from decoder_worker.engine.base import SamplingSpec
 from decoder_worker.engine.vllm_config import engine_arguments, prepare_environment
 from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
@@ -250,15 +252,22 @@ def main() -> None:
         with service(slots=args.traces) as endpoint:
             comparisons.append(asyncio.run(service_against_direct(endpoint, questions, args)))
     if given.only != "service":
-        comparison, seen = asyncio.run(capture_on_against_off(questions, args))
+        # nothing is set up or voted on here, so a repetition may be short, and there can be more of them
+        shorter = replace(args, tokens=args.tokens // 2, repetitions=2 * args.repetitions)
+        comparison, seen = asyncio.run(capture_on_against_off(questions, shorter))
         comparisons.append(comparison)
+    hooks = {} if given.only == "service" else hook_costs(args.traces)
     table = table_of(comparisons)
+    if hooks:
+        rows = [[name, f"{cost:.0f}"] for name, cost in hooks.items()]
+        table += "\n\n" + markdown([f"capture of {args.traces} traces", "µs per step"], rows)
     if seen:
         table += "\n\n" + markdown(["process", "with capture on: function", "itself", "with its calls"], seen)
     result = {
         **asdict(args),
         "split": given.split,
         "comparisons": {c.name: {"tokens_per_second": c.rates, "ratios": c.ratios} for c in comparisons},
+        "hooks_us": hooks,
         "profile": seen,
     }
     name = "throughput" + ("-quick" if given.quick else "") + (f"-{given.only}" if given.only else "")

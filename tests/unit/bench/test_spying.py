@@ -16,8 +16,8 @@ def test_shares_are_of_each_process_by_itself() -> None:
     assert shares(STACKS) == [
         ["process EngineCore", "mm (torch/nn.py)", "75.0%", "75.0%"],
         ["process EngineCore", "run (vllm/core.py)", "25.0%", "100.0%"],
-        ["process EngineCore", "all below our own functions", "", "0.0%"],
+        ["process EngineCore", "all of Thoughtbeam's own code", "0.0%", ""],
         ["process bench.throughput", "step (decoder_worker/worker.py)", "75.0%", "75.0%"],
         ["process bench.throughput", "sleep (asyncio/tasks.py)", "25.0%", "25.0%"],
-        ["process bench.throughput", "all below our own functions", "", "75.0%"],
+        ["process bench.throughput", "all of Thoughtbeam's own code", "75.0%", ""],
     ]
