@@ -57,9 +57,13 @@ class Door:
             return
         task = asyncio.current_task()
         assert task is not None
-        from_server, to_server = await asyncio.open_connection(*self._target)
-        self._passing[task] = (writer, to_server)
+        self._passing[task] = (writer,)
         try:
+            from_server, to_server = await asyncio.open_connection(*self._target)
+            self._passing[task] = (writer, to_server)
+            if not self._open:  # shut meanwhile
+                writer.close()
+                to_server.close()
             await asyncio.gather(self._copy(reader, to_server), self._copy(from_server, writer))
         finally:
             del self._passing[task]

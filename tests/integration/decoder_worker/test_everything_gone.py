@@ -79,6 +79,7 @@ async def ends(seed: int, redis_url: str, gateway: str, scorer: str) -> None:
     await task
 
 
+@pytest.mark.no_asyncio_debug
 async def test_a_worker_ends_though_everything_around_it_is_gone(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

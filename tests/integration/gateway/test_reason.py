@@ -317,6 +317,7 @@ async def test_the_bound_of_the_queue_holds_when_many_come_at_once(config: Gatew
     assert {error.code() for error in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
+@pytest.mark.no_asyncio_debug
 async def test_hundreds_of_clients_are_watched_at_once(gateway: Gateway) -> None:
     asked = [request() for _ in range(250)]
     async with scripted_worker(gateway.channel, gateway.store) as worker:

@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any
 
 import grpc
+import pytest
 from redis.asyncio import Redis
 
 from gateway.config import GatewayConfig
@@ -152,6 +153,7 @@ async def end(search: Search, nodes: int) -> None:
     await search.finish(TreeState.SUCCEEDED, Batch(nodes=gone), Outcome(None))
 
 
+@pytest.mark.no_asyncio_debug
 async def test_hundreds_of_watchers_share_few_connections_and_all_see_everything(
     gateway: Gateway, redis: Redis
 ) -> None:
