@@ -150,7 +150,7 @@ async def _serve(answering: AnsweringWorker, worker: ScriptedWorker) -> None:
     running: set[str] = set()
     async with asyncio.TaskGroup() as searches:
         searches.create_task(_listen(worker, cancelled))
-        await worker.grant(8)
+        await worker.grant(1000)  # once: a stream must not be written to by two at a time
         while True:
             assigned = await worker.assignments.get()
             answering.searches += 1
@@ -177,7 +177,6 @@ async def _run(
         raise
     running.discard(search.tree_id)
     await _announce(worker, len(running))
-    await worker.grant()
 
 
 async def _announce(worker: ScriptedWorker, trees: int) -> None:
