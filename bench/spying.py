@@ -13,6 +13,8 @@ from pathlib import Path
 
 _OURS = ("(decoder_worker/", "(tree_store/", "(thoughtbeam/")
 _WORKERS = re.compile(r"\((?:decoder_worker|tree_store|thoughtbeam|vllm|torch|zmq|grpc|bench)/")
+# py-spy does not see of every thread that it sleeps
+_SLEEPS = re.compile(r"^(die_with_starter.*watch|Condition\.wait|_worker|\w*Selector\.select|Poller\.poll) ")
 _FUNCTIONS = 12  # shown of each process
 # of a file's path, what lies before its package
 _PACKAGES = re.compile(r"^.*?(?:site-packages/|(?=(?:decoder_worker|tree_store|thoughtbeam|bench)/))")
@@ -55,7 +57,7 @@ def shares(stacks: str) -> list[list[str]]:
         frames = [_short(frame) for frame in stack.split(";")]
         process = next((f for f in reversed(frames) if f.startswith("process ")), "process")
         frames = [frame for frame in frames if not frame.startswith(("process ", "thread "))]
-        if not frames:
+        if not frames or _SLEEPS.match(frames[-1]):
             continue
         samples = int(count)
         total[process] += samples

@@ -31,6 +31,7 @@ _PER_TOKEN = ("tokens", "text", "thoughts")  # kinds of keys
 _PER_NODE = ("node", "state", "events", "meta", "policy")
 _INTERNAL = 13  # google.rpc.Code
 _KEYS_PER_READ = 2000
+_SETTLE_SECONDS = 3.0
 
 Call = Callable[[], Awaitable[object]]
 
@@ -108,9 +109,9 @@ class Measured:
         return Memory(tree.nodes, tree.thoughts, tree.tokens, events, total, sizes)
 
     async def used(self) -> int:
-        """The server's memory, without its buffers for connections and the append-only file."""
-        info = await self.redis.info("memory")
-        return int(info["used_memory"] - info["mem_clients_normal"] - info["mem_aof_buffer"])
+        """The server's memory, once its buffers for a burst of commands have gone."""
+        await asyncio.sleep(_SETTLE_SECONDS)
+        return int((await self.redis.info("memory"))["used_memory"])
 
     async def _busy(self) -> float:
         """Seconds of CPU that the thread which runs all commands has used."""

@@ -9,6 +9,7 @@ process 7:"python -m bench.throughput";main (bench/throughput.py:9);step (site/d
 process 7:"python -m bench.throughput";main (bench/throughput.py:8);sleep (asyncio/tasks.py:1) 10
 process 9:"VLLM::EngineCore";run (lib/site-packages/vllm/core.py:3);mm (lib/site-packages/torch/nn.py:1) 60
 process 9:"VLLM::EngineCore";run (lib/site-packages/vllm/core.py:4) 20
+process 9:"VLLM::EngineCore";run (threading.py:4);wait (site/x.py:3);Condition.wait (threading.py:3) 90
 """
 
 
