@@ -64,6 +64,9 @@ class ReasoningService(Reading, Operations):
             self._watching[new.tree_id] += 1
             left = False
             try:
+                if request.after_event_id:
+                    # its tree has been there: if it has been deleted meanwhile, this is no new search
+                    await self._store.tree(new.tree_id)
                 await self._admit(new)
                 await self._relay(new.tree_id, request.after_event_id, context)
             except (asyncio.CancelledError, PEER_GONE):

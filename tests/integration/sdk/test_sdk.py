@@ -13,7 +13,7 @@ import pytest
 
 import thoughtbeam
 from gateway.config import GatewayConfig
-from tests.integration.gateway.harness import eventually, running_gateway
+from tests.integration.gateway.harness import Gateway, eventually, running_gateway
 from tests.integration.sdk.answering_worker import (
     FIRST,
     OUTCOME,
@@ -206,6 +206,28 @@ async def test_submissions_whose_replies_are_lost_are_one_search(
 
     kept = [tree.id async for tree in client.trees()]
     assert sorted(kept) == sorted(tree.id for tree in trees)
+
+
+async def test_a_search_that_is_deleted_while_its_stream_is_broken_is_not_begun_anew(
+    gateway: Gateway, client: AsyncClient, link: BreakableLink, worker: AnsweringWorker
+) -> None:
+    worker.may_end.clear()
+    items = client.stream(QUESTION, policy="gambit", request_id=(again := str(uuid.uuid4())))
+    async for item in items:
+        if isinstance(item, TreeTransition) and item.state is TreeState.RUNNING:
+            break
+    link.go_down()
+    worker.may_end.set()
+    async with AsyncClient(f"127.0.0.1:{gateway.port}", retry=PATIENT) as other:
+        await other.wait(again)
+        await other.delete(again)
+    link.come_up()
+
+    # what had come before the break is given; what comes then is no other search's
+    with pytest.raises(thoughtbeam.NotFoundError) as caught:
+        [item async for item in items]
+    assert caught.value.tree_id == again
+    assert worker.searches == 1
 
 
 async def test_a_gateway_that_is_replaced(
