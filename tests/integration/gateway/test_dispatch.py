@@ -195,6 +195,7 @@ async def test_a_tree_that_no_worker_fits_keeps_its_place(gateway: Gateway) -> N
         for _ in range(2):
             await looked_for_work(gateway)
         assert small.assignments.empty()
+        await queue_shrinks_to(gateway.store, len(large))
         assert [tree_id for _, tree_id in await gateway.store.queue()] == large
         async with scripted_worker(gateway.channel, gateway.store, "w2", "large") as worker:
             taken = []
