@@ -18,7 +18,7 @@ log = EventLogger("gateway.feed")
 
 # Seconds. A read is of the feeds that there are when it begins; one that joins meanwhile waits for the next.
 # With many feeds both reads and the pauses between them are longer, so that they cost the same.
-_WAIT, _WAIT_PER_FEED = 0.05, 50e-6
+_WAIT, _WAIT_PER_FEED = 0.02, 50e-6
 _PAUSE, _PAUSE_PER_FEED = 0.002, 10e-6
 _LOOK_INTERVAL = 1.0  # between two looks for feeds that are gone
 _STORE_PAUSE = 0.5
@@ -34,7 +34,7 @@ class Feeds:
     def __init__(self, store: TreeStore) -> None:
         self._store = store
         self._tails: dict[str, _Tail] = {}
-        self._watched = asyncio.Event()  # whether there are any
+        self._joined = asyncio.Event()  # there may be feeds to read
         self._catching_up = asyncio.Semaphore(_CATCHING_UP)
         self.closed = False
 
@@ -43,7 +43,7 @@ class Feeds:
         look_at = 0.0
         loop = asyncio.get_running_loop()
         while True:
-            await self._watched.wait()
+            await self._joined.wait()
             try:
                 await self._read()
                 if loop.time() >= look_at:
@@ -91,19 +91,20 @@ class Feeds:
         """The tail of a feed, for as long as somebody watches it. last: the feed's last event just now."""
         tail = self._tails.setdefault(tree_id, _Tail(last))
         tail.watchers += 1
-        self._watched.set()
+        self._joined.set()
         try:
             yield tail
         finally:
             tail.watchers -= 1
             if not tail.watchers and self._tails.get(tree_id) is tail:
                 del self._tails[tree_id]
-                if not self._tails:
-                    self._watched.clear()
 
     async def _read(self) -> None:
-        """One read of all feeds, from where each one's tail ends."""
-        tails = dict(self._tails)
+        """One read of all feeds that go on, from where each one's tail ends."""
+        tails = {tree_id: tail for tree_id, tail in self._tails.items() if not ends(tail.last)}
+        if not tails:
+            self._joined.clear()
+            return
         found = await self._store.new_events(
             {tree_id: tail.last.event_id for tree_id, tail in tails.items()},
             block=_WAIT + _WAIT_PER_FEED * len(tails),
@@ -123,8 +124,6 @@ class Feeds:
         for tree_id in tree_ids:
             if tail := self._tails.pop(tree_id, None):
                 tail.fail(error)
-        if not self._tails:
-            self._watched.clear()
 
 
 class _Tail:
@@ -150,6 +149,8 @@ class _Tail:
 
     def later_than(self, after: str) -> list[Event] | None:
         """All events later than the event `after`; None: they are not all at hand, if there are any."""
+        if not after and self._events[0].number == 1:
+            return list(self._events)
         at = number_of(after) - self._events[0].number
         if 0 <= at < len(self._events) and self._events[at].event_id == after:
             return list(islice(self._events, at + 1, None))

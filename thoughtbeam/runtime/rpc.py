@@ -18,6 +18,10 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 # some calls fail and some do not): a call is refused always or never.
 MAX_METADATA_BYTES = 16 * 1024
 
+# That wait to be taken up. By default gRPC cancels some above 1,000 and all above 3,000, and clients do not
+# repeat them: a gateway that comes back would lose those whom it served.
+MAX_PENDING_CALLS = 100_000
+
 _LIMITS = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -28,6 +32,12 @@ _LIMITS = [
 _RECONNECT = [
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+_SERVER = [
+    # a second server on the same port is an error, not a silent half of the traffic
+    ("grpc.so_reuseport", 0),
+    ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
 ]
 
 
@@ -70,8 +80,7 @@ def channel_options(keepalive: Keepalive = KEEPALIVE) -> list[tuple[str, int]]:
 
 def server_options(keepalive: Keepalive = KEEPALIVE) -> list[tuple[str, int]]:
     """The options of a server."""
-    # a second server on the same port is an error, not a silent half of the traffic
-    return [*keepalive.options, *_LIMITS, ("grpc.so_reuseport", 0)]
+    return [*keepalive.options, *_LIMITS, *_SERVER]
 
 
 CHANNEL_OPTIONS: Sequence[tuple[str, int]] = channel_options()

@@ -108,6 +108,15 @@ async def test_a_prompt_that_is_too_long_is_named(gateway: Gateway) -> None:
     assert "at most 1000000 characters" in violation.description
 
 
+async def test_thousands_of_calls_at_the_same_moment_are_all_answered(gateway: Gateway) -> None:
+    # as when a gateway comes back, and whoever it served with it
+    calls = (gateway.stub.ListPolicies(pb.ListPoliciesRequest()) for _ in range(3000))
+
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert answers == [pb.ListPoliciesResponse()] * 3000
+
+
 @asynccontextmanager
 async def pinged_gateway(config: GatewayConfig, tolerated: float) -> AsyncIterator[Gateway]:
     """A gateway whose clients ping six hundred times as often as in service: 3 s are half an hour.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -23,6 +24,7 @@ from tests.integration.gateway.harness import (
 )
 from tests.integration.gateway.scripted_worker import LIVE, Search, scripted_worker
 from thoughtbeam.v1 import reasoning_pb2 as pb
+from tree_store.embedded import EmbeddedServer, free_port
 from tree_store.events import number_of
 from tree_store.model import Batch, NodeChange, NodeState, Outcome, TreeState
 
@@ -191,6 +193,33 @@ async def test_a_watcher_of_a_tree_that_is_deleted_is_told(gateway: Gateway, red
     assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "TREE_NOT_FOUND")
     again = await refused(watched(watch(gateway, tree_id)))
     assert again.reason == "TREE_NOT_FOUND"
+
+
+async def test_a_watcher_is_told_when_the_store_is_away_and_goes_on_when_it_is_back(
+    tmp_path: Path, config: GatewayConfig
+) -> None:
+    server = EmbeddedServer(tmp_path, free_port())
+    url = f"redis://127.0.0.1:{server.port}"
+    server.start()
+    try:
+        async with running_gateway(dataclasses.replace(config, redis_url=url)) as gateway:
+            tree_id = await submit(gateway)
+            call = watch(gateway, tree_id)
+            first = (await call.read()).event
+            server.stop()
+
+            error = await refused(call.read())
+
+            server.start()
+            watching = asyncio.create_task(watched(watch(gateway, tree_id, first.event_id)))
+            await (await taken(gateway, tree_id)).answer()
+            rest = await watching
+    finally:
+        server.stop()
+
+    assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE")
+    assert [number_of(event.event_id) for event in rest] == list(range(2, len(rest) + 2))
+    assert rest[-1].tree.state == pb.TREE_STATE_SUCCEEDED
 
 
 async def test_a_watcher_is_told_when_the_gateway_stops(config: GatewayConfig) -> None:
