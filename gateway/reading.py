@@ -21,6 +21,10 @@ from tree_store.traces import Stretch
 
 TREES_PER_PAGE = 50
 NODES_PER_PAGE = 200
+# Nodes read at a time, and what those of a page take at most, unless it is a single one: with answer mode
+# `none` each may have an answer of hundreds of KiB.
+NODES_PER_READ = 100
+NODES_PAGE_BYTES = 1024 * 1024
 THOUGHTS_PER_MESSAGE = 1000
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -62,11 +66,28 @@ class Reading(reasoning_pb2_grpc.ReasoningServiceServicer):
             size = page_size(request.page_size, NODES_PER_PAGE)
             listing = f"{tree_name(tree_id)}/nodes"
             first = int(page_tokens.decode(request.page_token, listing)) if request.page_token else 1
-            found = await self._store.nodes(tree_id, first, size + 1)
-            page = pb.ListNodesResponse(nodes=[mapping.node(tree_id, record) for record in found[:size]])
-            if len(found) > size:
-                page.next_page_token = page_tokens.encode(listing, str(found[size].node))
+            nodes, following = await self._nodes(tree_id, first, size)
+            page = pb.ListNodesResponse(nodes=nodes)
+            if following is not None:
+                page.next_page_token = page_tokens.encode(listing, str(following))
             return page
+
+    async def _nodes(self, tree_id: str, first: int, size: int) -> tuple[list[pb.Node], int | None]:
+        """Nodes from a number on, as many as a page holds, and the number of the one after them, if any."""
+        page: list[pb.Node] = []
+        room = NODES_PAGE_BYTES
+        while True:
+            # one more than fits tells whether there is a next page
+            count = min(NODES_PER_READ, size + 1 - len(page))
+            found = await self._store.nodes(tree_id, first + len(page), count)
+            for record in found:
+                node = mapping.node(tree_id, record)
+                room -= node.ByteSize()
+                if len(page) == size or (page and room < 0):
+                    return page, record.node
+                page.append(node)
+            if len(found) < count:
+                return page, None
 
     # The stub is typed for generators; see Reason.
     async def GetTrace(self, request: pb.GetTraceRequest, context: Context) -> None:  # type: ignore[override]  # noqa: N802

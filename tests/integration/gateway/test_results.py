@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from gateway.reading import NODES_PAGE_BYTES
 from gateway.results import MAX_BYTES
 from tests.integration.gateway.harness import PATIENCE, Gateway, refused, request
 from tests.integration.gateway.scripted_worker import LIVE, scripted_worker
@@ -165,6 +166,34 @@ async def test_a_trace_is_read_with_what_it_inherited_or_without(gateway: Gatewa
     node, thoughts, text = await get(2, own_only=True)
     assert text == own
     assert thoughts == [pb.Thought(position=25_003, text_end=len(own), node=2)]
+
+
+async def test_nodes_with_answers_of_any_size_come_in_pages_of_bounded_size(gateway: Gateway) -> None:
+    # given 250 traces with answers of a quarter of a MiB each: too much for one message
+    asked = request()
+    await gateway.stub.Submit(pb.SubmitRequest(search=asked.search, request_id=asked.request_id))
+    epoch = (await gateway.store.assign(asked.request_id, "test", 3600)).epoch
+    path = (*LIVE, NodeState.FINISHED)
+    answers = [f"{n} €" + "x" * (256 * 1024 if n > 10 else 0) for n in range(1, 261)]
+    # one of them above the bound of a page by itself
+    answers[99] = "x" * (3 * NODES_PAGE_BYTES)
+    for n, answer in enumerate(answers, 1):
+        node = NodeChange(n, None, path, fields={"answer": answer})
+        await gateway.store.commit(asked.request_id, epoch, n, Batch(nodes=(node,)))
+
+    asking = pb.ListNodesRequest(parent=f"trees/{asked.request_id}", page_size=1000)
+    pages = [await gateway.stub.ListNodes(asking)]
+    while token := pages[-1].next_page_token:
+        pages.append(
+            await gateway.stub.ListNodes(pb.ListNodesRequest(parent=asking.parent, page_token=token))
+        )
+
+    # then each comes once and whole, and no page is larger than it has to be
+    assert [node.answer for page in pages for node in page.nodes] == answers
+    assert [node.number for page in pages for node in page.nodes] == list(range(1, len(answers) + 1))
+    assert len(pages[0].nodes) > 10
+    for page in pages:
+        assert page.ByteSize() <= NODES_PAGE_BYTES + 1024 or len(page.nodes) == 1
 
 
 async def test_a_trace_without_a_thought_or_text_is_its_node(gateway: Gateway) -> None:
