@@ -75,7 +75,7 @@ async def running_worker(engine: PacedEngine, redis_url: str, scorer: str) -> As
     try:
         await scoring.info()
         async with Equivalence() as equivalence:
-            config = WorkerConfig("bench", max_capacity=info.slots, lease_seconds=_LEASE)
+            config = WorkerConfig("bench", "paper", info.slots, lease_seconds=_LEASE, drain_seconds=0.0)
             worker = Worker(config, engine, of_worker, scoring, equivalence)
             running = asyncio.create_task(worker.run(stop, link, hurry=stop))
             try:

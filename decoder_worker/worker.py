@@ -30,7 +30,8 @@ from tree_store.store import TreeStore
 
 PRIORITY_KV_USE = 0.8  # from here on the engine is told whom to preempt first …
 PRIORITY_STEPS = 16  # … every so many steps
-# A worker that stops does not wait longer than this for its gateway to send what was on its way.
+# A worker that stops does not wait longer than this for its gateway to send what was on its way, nor for the
+# store to take it off the list of workers.
 FAREWELL_SECONDS = 1.0
 
 log = EventLogger("decoder_worker.worker")
@@ -38,15 +39,18 @@ log = EventLogger("decoder_worker.worker")
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """name: unique per process. profile: parameter defaults when a request names none. lease_seconds: how
-    long a tree stays ours without a renewal; renewed at a third of it. drain_seconds: how long trees may go
-    on once the worker is to stop. scorer_kind: "" without one."""
+    """What of a worker's settings (config.py, where their defaults are) concerns its searches.
+
+    name: unique per process. profile: parameter defaults when a request names none. lease_seconds: how long a
+    tree stays ours without a renewal; renewed at a third of it. drain_seconds: how long trees may go on once
+    the worker is to stop. scorer_kind: "" without one.
+    """
 
     name: str
-    profile: str = "paper"
-    max_capacity: int = 512
-    lease_seconds: float = 10.0
-    drain_seconds: float = 30.0
+    profile: str
+    max_capacity: int
+    lease_seconds: float
+    drain_seconds: float
     scorer_kind: str = ""
 
 
@@ -160,6 +164,7 @@ class Worker:
             await _cancel(self._tree_tasks)
             await _cancel(tasks)
         await self._clear_engine()
+        await self._withdraw()
 
     async def _drain(self, group: TaskGroup, hurry: asyncio.Event) -> None:
         """Takes no more trees and lets those at hand end, for a while."""
@@ -292,6 +297,14 @@ class Worker:
             await self.store.announce_worker(self.config.name, texts, self.config.lease_seconds)
         except StoreError as error:
             log.warning("worker_not_announced", error=error)
+
+    async def _withdraw(self) -> None:
+        """Takes its presence away; else it would be listed until its lease has ended."""
+        try:
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self.store.withdraw_worker(self.config.name)
+        except (StoreError, TimeoutError) as error:
+            log.warning("worker_not_withdrawn", error=error)
 
     # ---- Host: what searches ask for
 

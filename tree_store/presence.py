@@ -1,4 +1,4 @@
-"""Which workers there are: each says so itself, again and again, and is forgotten when it stops."""
+"""Which workers there are: each says so itself, again and again, until it leaves or falls silent."""
 
 from __future__ import annotations
 
@@ -46,6 +46,12 @@ class Presence(Connection):
                 pipeline.pexpire(key, int(ttl * 1000))
                 await pipeline.execute()
             await self._redis.zadd(WORKERS, {worker: now})
+
+    async def withdraw_worker(self, worker: str) -> None:
+        """Says that a worker is no longer there. Repeated it changes nothing."""
+        with translated():
+            await self._redis.zrem(WORKERS, worker)
+            await self._redis.delete(worker_key(worker))
 
     async def workers(self) -> list[WorkerRecord]:
         """The workers that were heard of within their TTL, by name."""

@@ -98,8 +98,11 @@ async def test_a_worker_that_drains_ends_its_tree_and_gets_no_new_one(
             assert answer.result is not None
             tree = await gateway.get(answer.result.name.removeprefix("trees/"))
             assert (tree.state, tree.worker, tree.epoch) == (pb.TREE_STATE_SUCCEEDED, "old", 1)
-        # and then it has stopped by itself
+        # and then it has stopped by itself, and is not listed until its lease ends
         await asyncio.wait_for(old.running, PATIENCE)
+        workers = await gateway.stub.ListWorkers(pb.ListWorkersRequest())
+        assert not workers.workers
+        assert await state_of(gateway, "old") == ""
 
 
 async def test_a_cancel_reaches_a_worker_that_drains(redis_url: str, gateway: Gateway) -> None:

@@ -76,7 +76,7 @@ async def working(
     store = TreeStore.connect(service.redis_url)
     try:
         async with Equivalence() as equivalence:
-            config = WorkerConfig(name, profile="tiny", drain_seconds=0, scorer_kind="mlp")
+            config = WorkerConfig(name, "tiny", 512, lease_seconds=10.0, drain_seconds=0.0, scorer_kind="mlp")
             worker = Worker(config, service.engine, store, scoring, equivalence)
             connected = asyncio.Event()
 

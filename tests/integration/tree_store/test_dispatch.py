@@ -89,6 +89,18 @@ async def test_workers_are_there_until_they_fall_silent(store: TreeStore, client
     assert client.zrange(WORKERS, 0, -1) == ["a@host:1"]
 
 
+async def test_a_worker_that_says_that_it_leaves_is_gone_at_once(store: TreeStore, client: Client) -> None:
+    for worker in ("a@host:1", "b@host:2"):
+        await store.announce_worker(worker, {"slots": "8"}, 30)
+
+    for _ in range(2):  # as after a lost reply
+        await store.withdraw_worker("a@host:1")
+        assert [w.worker for w in await store.workers()] == ["b@host:2"]
+
+    assert not client.exists("tb:worker:a@host:1")
+    assert client.zrange(WORKERS, 0, -1) == ["b@host:2"]
+
+
 async def test_a_sweep_without_work_does_nothing(store: TreeStore) -> None:
     waiting = await queued(store)
     tree_id, _ = await running(store)

@@ -36,7 +36,7 @@ class Places:
     begun: list[tuple[str, int, str]] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     config: WorkerConfig = field(
-        default_factory=lambda: WorkerConfig("worker@host:1", max_capacity=77, scorer_kind="mlp")
+        default_factory=lambda: WorkerConfig("worker@host:1", "tiny", 77, 10.0, 60.0, scorer_kind="mlp")
     )
     draining: bool = False
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
