@@ -234,10 +234,11 @@ class Batch:
 class TreeRecord:
     """A tree as it is stored. Times are seconds since the epoch; None: not yet.
 
-    counts: nodes, roots, branches, one per node state, rounds, thoughts, evictions. usage: prompt, generated,
-    recomputed (tokens). parameters: all in force, as JSON; "" until a worker has taken it. degraded: scores
-    are missing, as its owner says while it runs and the outcome in the end. outcome: at most a KiB of it, see
-    `outcome` in reads.py. place: where it stands in the list of trees; "" when it was not read from there.
+    search: the Search message as JSON; "" when it was read from the list of trees. counts: nodes, roots,
+    branches, one per node state, rounds, thoughts, evictions. usage: prompt, generated, recomputed (tokens).
+    parameters: all in force, as JSON; "" until a worker has taken it. degraded: scores are missing, as its
+    owner says while it runs and the outcome in the end. outcome: at most a KiB of it, see `outcome` in
+    reads.py. place: where it stands in the list of trees; "" when it was not read from there.
     """
 
     tree_id: str

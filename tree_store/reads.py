@@ -13,6 +13,9 @@ from tree_store.outcomes import decode
 from tree_store.packing import unpack_thoughts, unpack_tokens
 from tree_store.records import node_record, tree_record
 
+# Trees read at a time: each brings its search, which may be as long as a prompt.
+_TREES_PER_READ = 50
+
 
 class TreeReads(Connection):
     """Reads; none of them changes anything."""
@@ -70,13 +73,13 @@ class TreeReads(Connection):
         return None if state is None else state.decode()
 
     async def list_trees(self, count: int, before: str | None = None) -> list[TreeRecord]:
-        """Up to `count` trees, newest first; fewer mean that there are no more.
+        """Up to `count` trees, newest first, without their searches; fewer mean that there are no more.
 
         before: the place of the last tree of the previous page, whether that is still there or not.
         """
         records: list[TreeRecord] = []
         while len(records) < count:
-            listed = await self._older(before, count - len(records))
+            listed = await self._older(before, min(count - len(records), _TREES_PER_READ))
             if not listed:
                 break
             records += await self._trees(listed)
@@ -106,7 +109,7 @@ class TreeReads(Connection):
                     pipeline.hgetall(TreeKeys(tree_id).meta)
                 found = await pipeline.execute()
         return [
-            replace(tree_record(texts(fields)), place=_place(*entry))
+            replace(tree_record(texts(fields)), search="", place=_place(*entry))
             for entry, fields in zip(listed, found, strict=True)
             if fields
         ]

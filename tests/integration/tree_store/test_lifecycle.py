@@ -31,6 +31,7 @@ from tests.integration.tree_store.helpers import (
     snapshot,
     spawn,
 )
+from tree_store import reads
 from tree_store.errors import (
     RequestReusedError,
     StaleEpochError,
@@ -351,6 +352,19 @@ async def test_trees_are_listed_newest_first_in_pages(store: TreeStore, client: 
         before = page[-1].place
 
     assert pages == [[ids[4], ids[3]], [ids[2], ids[1]], [ids[0]]]
+
+
+async def test_a_long_list_is_read_in_parts_and_without_what_was_asked(
+    store: TreeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a prompt may be as long as a book, and a page has a thousand trees
+    monkeypatch.setattr(reads, "_TREES_PER_READ", 2)
+    ids = [await queued(store) for _ in range(5)]
+
+    for count in (3, 5, 10):
+        listed = await store.list_trees(count)
+        assert [record.tree_id for record in listed] == ids[::-1][:count]
+        assert {record.search for record in listed} == {""}
 
 
 async def test_pages_go_on_when_what_they_go_on_from_is_gone(store: TreeStore, client: Client) -> None:
