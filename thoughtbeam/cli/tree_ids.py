@@ -23,11 +23,14 @@ def find(client: Client, wanted: str | None) -> str:
     """The full id; of an id that begins so, if there is only one; None: of the newest search."""
     if wanted is not None and len(wanted) >= _ID_LENGTH:
         return wanted
+    if wanted is None:
+        newest = next(client.trees(page_size=1), None)
+        if newest is None:
+            raise NotFoundError("no searches are kept", reason="TREE_NOT_FOUND")
+        return newest.id
     recent = itertools.islice(client.trees(page_size=_SEARCHED), _SEARCHED)
-    found = [t.id for t in recent if wanted is None or t.id.startswith(wanted)]
-    if not found and wanted is None:
-        raise NotFoundError("no searches are kept", reason="TREE_NOT_FOUND")
-    if len(found) != 1 and wanted is not None:
+    found = [t.id for t in recent if t.id.startswith(wanted)]
+    if len(found) != 1:
         how_many = f"{len(found) or 'none'} of the last {_SEARCHED} searches begin with {wanted!r}"
         raise NotFoundError(how_many, reason="TREE_NOT_FOUND")
     return found[0]

@@ -209,6 +209,9 @@ def test_tree_show(service: ScriptedService, capsys: Capture, wanted: str | None
     assert document["id"] == TREE_ID
     assert [n["state"] for n in document["nodes"]] == ["live"]
     assert document["nodes"][0]["parent"] is None
+    # what is not needed is not asked for
+    listed = [request.page_size for request in service.requests if isinstance(request, pb.ListTreesRequest)]
+    assert listed == {TREE_ID: [], TREE_ID[:6]: [1000], None: [1]}[wanted]
 
 
 def test_tree_show_of_an_id_that_is_not_unique(service: ScriptedService, capsys: Capture) -> None:
