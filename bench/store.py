@@ -207,8 +207,7 @@ async def _endings(measured: Measured, size: int, times: int) -> None:
     await measured.times("finish and retain, C nodes", size, [tree.finish for tree in trees])
     retained = [_call(store._retain, TreeKeys(tree.tree_id)) for tree in trees]
     await measured.times("of that, retain", size, retained)
-    if hasattr(store, "delete"):
-        await measured.times("delete, C nodes", size, [_call(store.delete, tree.tree_id) for tree in trees])
+    await measured.times("delete, C nodes", size, [_call(store.delete, tree.tree_id) for tree in trees])
     trees = await grown(times)
     await measured.times("fail, C nodes", size, [_call(_fail, store, tree) for tree in trees])
     trees = await grown(times)

@@ -13,7 +13,7 @@ import pytest
 
 import thoughtbeam
 from gateway.config import GatewayConfig
-from tests.integration.gateway.harness import Gateway, eventually, running_gateway
+from tests.integration.gateway.harness import Gateway, eventually, queue_shrinks_to, running_gateway
 from tests.integration.sdk.answering_worker import (
     FIRST,
     OUTCOME,
@@ -370,10 +370,13 @@ async def test_who_has_fallen_behind(config: GatewayConfig) -> None:
 # ---- the service
 
 
-async def test_load_and_workers(client: AsyncClient, link: BreakableLink, worker: AnsweringWorker) -> None:
+async def test_load_and_workers(
+    gateway: Gateway, client: AsyncClient, link: BreakableLink, worker: AnsweringWorker
+) -> None:
     worker.may_end.clear()
     tree = await client.submit(QUESTION, policy="gambit")
     await eventually(lambda: _has_branched(client, tree.id))
+    await queue_shrinks_to(gateway.store, 0)
 
     load = await client.load()
     assert (load.queued_trees, load.running_trees, load.oldest_wait) == (0, 1, None)
