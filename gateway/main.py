@@ -17,7 +17,7 @@ from gateway.reasoning_service import ReasoningService
 from gateway.work_service import WorkService
 from thoughtbeam.runtime.config import configure, refuse
 from thoughtbeam.runtime.log import EventLogger, setup_logging
-from thoughtbeam.runtime.rpc import KEEPALIVE, Keepalive, Server, start_server
+from thoughtbeam.runtime.rpc import KEEPALIVE, MAX_MESSAGE_BYTES, Keepalive, Server, start_server
 from thoughtbeam.runtime.settings import SettingError
 from thoughtbeam.runtime.signals import ending_at_once, stop_on_signals
 from thoughtbeam.runtime.status import StatusError
@@ -37,6 +37,7 @@ _PING_INTERVAL = 5.0
 _RETRY_INTERVAL = 1.0
 # What a stream may take to notice that it has to end.
 _LAST_WORDS = 3.0
+_AROUND_A_PROMPT = 1024 * 1024  # bytes
 
 
 async def serve(
@@ -65,6 +66,7 @@ async def serve(
             ],
             SERVICES,
             keepalive,
+            max_request_bytes(config),
         )
         log.info("listening", port=server.port)
         on_listening(server.port)
@@ -91,6 +93,14 @@ async def serve(
     finally:
         await store.close()
     log.info("stopped")
+
+
+def max_request_bytes(config: GatewayConfig) -> int:
+    """The largest message that is taken, in bytes: the longest prompt, four a character, and a MiB.
+
+    Not more, because a message takes up to thirty times its size while it is read.
+    """
+    return min(4 * config.max_prompt_chars + _AROUND_A_PROMPT, MAX_MESSAGE_BYTES)
 
 
 async def _follow_store(store: TreeStore, server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import grpc
@@ -16,6 +17,7 @@ from thoughtbeam.v1 import reasoning_pb2_grpc
 from tree_store.store import TreeStore
 
 WORKERS_PER_PAGE = 100
+_NAME = re.compile(r".+", re.DOTALL)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -58,7 +60,7 @@ class Operations(reasoning_pb2_grpc.ReasoningServiceServicer):
     async def ListWorkers(self, request: pb.ListWorkersRequest, context: Context) -> pb.ListWorkersResponse:  # noqa: N802
         async with self._answering(context):
             size = page_size(request.page_size, WORKERS_PER_PAGE)
-            after = page_tokens.decode(request.page_token, "workers") if request.page_token else ""
+            after = page_tokens.decode(request.page_token, "workers", _NAME) if request.page_token else ""
             found = [worker for worker in await self._store.workers() if worker.worker > after]
             page = pb.ListWorkersResponse(workers=map(mapping.worker, found[:size]))
             if len(found) > size:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 
 from thoughtbeam.runtime.status import StatusError, Violation, invalid
 
@@ -19,8 +20,11 @@ def encode(listing: str, cursor: str) -> str:
     return base64.urlsafe_b64encode(_check(body) + body).decode().rstrip("=")
 
 
-def decode(token: str, listing: str) -> str:
-    """The cursor of a token made for `listing`. Raises INVALID_ARGUMENT for `page_token`."""
+def decode(token: str, listing: str, form: re.Pattern[str]) -> str:
+    """The cursor of a token made for `listing`. Raises INVALID_ARGUMENT for `page_token`.
+
+    form: that all cursors of this list have; who knows how tokens are made can make others.
+    """
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error) as error:
@@ -28,11 +32,19 @@ def decode(token: str, listing: str) -> str:
     check, body = raw[:_CHECK_BYTES], raw[_CHECK_BYTES:]
     if check != _check(body):
         raise refused("it is not one of ours")
-    version, made_for, cursor = json.loads(body)
+    try:
+        version, *rest = json.loads(body)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise refused("it is not one of ours") from error
     if version != _VERSION:
         raise refused("it comes from another version of the service")
+    if len(rest) != 2 or not all(isinstance(part, str) for part in rest):
+        raise refused("it is not one of ours")
+    made_for, cursor = rest
     if made_for != listing:
         raise refused(f"it belongs to the list of {made_for}")
+    if not form.fullmatch(cursor):
+        raise refused("it is not one of ours")
     return str(cursor)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -10,7 +11,7 @@ import grpc
 
 from gateway import mapping, page_tokens
 from gateway.answering import Answering
-from gateway.names import parse_node_name, parse_tree_name, tree_name
+from gateway.names import NODE_NUMBER, TREE_ID, parse_node_name, parse_tree_name, tree_name
 from gateway.results import listed, pieces, shown
 from gateway.validation import page_size
 from thoughtbeam.v1 import reasoning_pb2 as pb
@@ -26,6 +27,9 @@ NODES_PER_PAGE = 200
 NODES_PER_READ = 100
 NODES_PAGE_BYTES = 1024 * 1024
 THOUGHTS_PER_MESSAGE = 1000
+
+# of a tree in the list of trees: when it was listed, and its id
+_PLACE = re.compile(rf"[0-9]+\.[0-9]+ {TREE_ID.pattern}")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -50,7 +54,7 @@ class Reading(reasoning_pb2_grpc.ReasoningServiceServicer):
     async def ListTrees(self, request: pb.ListTreesRequest, context: Context) -> pb.ListTreesResponse:  # noqa: N802
         async with self._answering(context):
             size = page_size(request.page_size, TREES_PER_PAGE)
-            before = page_tokens.decode(request.page_token, "trees") if request.page_token else None
+            before = page_tokens.decode(request.page_token, "trees", _PLACE) if request.page_token else None
             # one more than asked for tells whether there is a next page
             found = await self._store.list_trees(size + 1, before)
             page = pb.ListTreesResponse(
@@ -65,7 +69,8 @@ class Reading(reasoning_pb2_grpc.ReasoningServiceServicer):
             tree_id = parse_tree_name(request.parent, "parent")
             size = page_size(request.page_size, NODES_PER_PAGE)
             listing = f"{tree_name(tree_id)}/nodes"
-            first = int(page_tokens.decode(request.page_token, listing)) if request.page_token else 1
+            token = request.page_token
+            first = int(page_tokens.decode(token, listing, NODE_NUMBER)) if token else 1
             nodes, following = await self._nodes(tree_id, first, size)
             page = pb.ListNodesResponse(nodes=nodes)
             if following is not None:

@@ -24,6 +24,7 @@ from tree_store.events import is_event_id
 ROLES = ("system", "user", "assistant")
 MAX_NAME_CHARS = 200
 MAX_REGEX_CHARS = 500
+MAX_MESSAGES = 1000
 MAX_TEMPERATURE = 2.0
 MAX_PAGE_SIZE = 1000
 
@@ -103,6 +104,9 @@ def _prompt(search: pb.Search, max_chars: int) -> Iterator[Violation]:
         case "conversation":
             field = "search.conversation.messages"
             messages = search.conversation.messages
+            if len(messages) > MAX_MESSAGES:  # each costs time and memory, even an empty one
+                yield Violation(field, f"at most {MAX_MESSAGES} messages, has {len(messages)}")
+                return
             chars = sum(len(message.content) for message in messages)
             yield from _messages(field, list(messages))
         case _:
@@ -168,7 +172,7 @@ def _answer_mode(search: pb.Search) -> Iterator[Violation]:
     else:
         try:
             re.compile(search.answer_regex)
-        except (re.error, OverflowError, RecursionError) as error:
+        except (re.error, ValueError, OverflowError, RecursionError) as error:
             yield Violation(field, f"must be a regular expression of Python's re: {error}")
 
 

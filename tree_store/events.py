@@ -13,7 +13,7 @@ from tree_store.keys import TreeKeys
 
 EventKind = Literal["tree", "node", "round", "progress"]
 # both parts fit into the 64 bits that Redis has for them
-_EVENT_ID = re.compile(r"(0|[1-9]\d{0,18})-([1-9]\d{0,18})")
+_EVENT_ID = re.compile(r"(0|[1-9][0-9]{0,18})-([1-9][0-9]{0,18})")
 
 
 @dataclass(frozen=True, slots=True)

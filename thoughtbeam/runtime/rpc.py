@@ -78,9 +78,12 @@ def channel_options(keepalive: Keepalive = KEEPALIVE) -> list[tuple[str, int]]:
     return [*keepalive.options, *_LIMITS, *_RECONNECT]
 
 
-def server_options(keepalive: Keepalive = KEEPALIVE) -> list[tuple[str, int]]:
+def server_options(
+    keepalive: Keepalive = KEEPALIVE, max_request_bytes: int = MAX_MESSAGE_BYTES
+) -> list[tuple[str, int]]:
     """The options of a server."""
-    return [*keepalive.options, *_LIMITS, *_SERVER]
+    limits = {**dict(_LIMITS), "grpc.max_receive_message_length": max_request_bytes}
+    return [*keepalive.options, *limits.items(), *_SERVER]
 
 
 CHANNEL_OPTIONS: Sequence[tuple[str, int]] = channel_options()
@@ -125,16 +128,18 @@ async def start_server(
     add: Sequence[Callable[[grpc.aio.Server], None]],
     services: Sequence[str],
     keepalive: Keepalive = KEEPALIVE,
+    max_request_bytes: int = MAX_MESSAGE_BYTES,
 ) -> Server:
     """Starts a server on `host:port` (port 0: any free one).
 
     add: each registers one servicer with the server that it is called with. services: their full names.
+    max_request_bytes: of one message; a larger one ends its call with RESOURCE_EXHAUSTED.
     Raises ListenError when the address cannot be bound.
     """
     from grpc_health.v1 import health, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection
 
-    server = grpc.aio.server(options=server_options(keepalive))
+    server = grpc.aio.server(options=server_options(keepalive, max_request_bytes))
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     for register in add:

@@ -21,6 +21,7 @@ import pytest
 from google.protobuf.message import Message
 
 import thoughtbeam.v1
+from gateway import page_tokens
 from gateway.config import GatewayConfig
 from tests.integration.gateway.harness import (
     PATIENCE,
@@ -101,9 +102,18 @@ def page(kind: Callable[..., Message], foreign: Request | None = None, **named: 
     return {
         "negative page size": field("page_size", lambda w: kind(page_size=-1, **named)),
         "invented token": field("page_token", lambda w: kind(page_token="AAAA", **named)),
+        "token of a place that is none": field(
+            "page_token", lambda w: kind(page_token=page_tokens.encode(_listing(kind, named), ""), **named)
+        ),
         "token that is none": field("page_token", lambda w: kind(page_token="\N{SNOWMAN}", **named)),
         "foreign token": field("page_token", lambda w: _with_foreign_token(w, kind(**named))),
     }
+
+
+def _listing(kind: Callable[..., Message], named: Mapping[str, str]) -> str:
+    if kind is pb.ListNodesRequest:
+        return f"{named['parent']}/nodes"
+    return {pb.ListTreesRequest: "trees", pb.ListWorkersRequest: "workers"}[kind]
 
 
 async def _with_foreign_token(world: World, message: Any) -> Message:
@@ -160,6 +170,10 @@ def searches(kind: Started) -> dict[str, Bad]:
         "a deadline in the past": bad("search.budgets.deadline", deadline=-1),
         "a deadline in a week": bad("search.budgets.deadline", deadline=7 * 24 * 3600),
         "an answer mode": bad("search.answer_mode", answer_mode=99),
+        "too many messages": bad("search.conversation.messages", conversation=talk(*["user"] * 1001)),
+        "a pattern that contradicts itself": bad(
+            "search.answer_regex", answer_mode=pb.ANSWER_MODE_REGEX, answer_regex="(?a)(?u)x"
+        ),
         "a broken pattern": bad("search.answer_regex", answer_mode=pb.ANSWER_MODE_REGEX, answer_regex="("),
         "a pattern without its mode": bad("search.answer_regex", answer_regex="(a)"),
         "a request id": bad("request_id", request_id="1"),
@@ -345,6 +359,10 @@ CONTRACT: Mapping[str, Entry] = {
             "a place that is no event": field(
                 "after_event_id",
                 lambda w: pb.WatchTreeRequest(name=f"trees/{w.ended}", after_event_id="x"),
+            ),
+            "a place in other digits": field(
+                "after_event_id",
+                lambda w: pb.WatchTreeRequest(name=f"trees/{w.ended}", after_event_id="1\u0663-1"),
             ),
             "an event that it never had": Bad(
                 lambda w: pb.WatchTreeRequest(name=f"trees/{w.ended}", after_event_id="1-999"),

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from gateway.config import GatewayConfig
+from gateway.main import max_request_bytes
 from tests.integration.gateway.harness import (
     Gateway,
     is_state,
@@ -24,7 +25,6 @@ from tests.integration.gateway.harness import (
 from tests.integration.gateway.scripted_worker import scripted_worker
 from thoughtbeam.runtime.rpc import (
     KEEPALIVE,
-    MAX_MESSAGE_BYTES,
     MAX_METADATA_BYTES,
     Keepalive,
     open_channel,
@@ -77,8 +77,11 @@ async def test_metadata_below_the_limit_passes(gateway: Gateway) -> None:
     assert reply.tree.state == pb.TREE_STATE_QUEUED
 
 
-async def test_a_message_that_is_too_large_fails_its_call_only(gateway: Gateway) -> None:
-    too_long = request(question="x" * (MAX_MESSAGE_BYTES + 1))
+async def test_a_message_that_is_too_large_fails_its_call_only(
+    gateway: Gateway, config: GatewayConfig
+) -> None:
+    limit = max_request_bytes(config)
+    too_long = request(question="x" * (limit + 1))
     # a client that has no limit of its own, as those of other makers
     no_limit = [("grpc.max_send_message_length", -1)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{gateway.port}", options=no_limit) as channel:
@@ -90,9 +93,37 @@ async def test_a_message_that_is_too_large_fails_its_call_only(gateway: Gateway)
         ):
             error = await refused(call)
             assert error.code is EXHAUSTED
-            assert str(MAX_MESSAGE_BYTES) in error.message
+            assert str(limit) in error.message
         assert await gateway.store.list_trees(10) == []
         await works(gateway, stub)
+    await works(gateway, gateway.stub)
+
+
+async def test_a_prompt_of_the_longest_is_taken_whatever_its_characters(
+    gateway: Gateway, config: GatewayConfig
+) -> None:
+    asked = request(question="\N{GRINNING FACE}" * config.max_prompt_chars)
+
+    reply = await gateway.stub.Submit(pb.SubmitRequest(search=asked.search))
+
+    assert reply.tree.state == pb.TREE_STATE_QUEUED
+
+
+async def test_as_many_empty_messages_as_fit_do_not_keep_others_waiting(
+    gateway: Gateway, config: GatewayConfig
+) -> None:
+    asked = request(conversation=pb.Conversation())
+    asked.search.conversation.MergeFrom(
+        pb.Conversation.FromString(b"\x0a\x00" * ((max_request_bytes(config) - 1024) // 2))
+    )
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    error = await refused(gateway.stub.Submit(pb.SubmitRequest(search=asked.search)))
+
+    assert [violation.field for violation in error.violations] == ["search.conversation.messages"]
+    # client and gateway read and write it here; naming each of them took most of a minute
+    assert loop.time() - began < 10.0
     await works(gateway, gateway.stub)
 
 

@@ -122,6 +122,7 @@ BAD: list[tuple[str, Change, str, str]] = [
     ("event id of a stream", after("1796001001096"), "after_event_id", "must be empty or the event_id"),
     ("event number 0", after("1796001001096-0"), "after_event_id", "must be empty or the event_id"),
     ("huge event id", after("9" * 30 + "-1"), "after_event_id", "must be empty or the event_id"),
+    ("event id in other digits", after("1\u0663-1"), "after_event_id", "must be empty or the event_id"),
     ("no search", lambda r: r.ClearField("search"), "search.question", "is required"),
     ("empty question", search_set(question=""), "search.question", "must not be empty"),
     ("blank question", search_set(question=" \n\t"), "search.question", "must not be empty"),
@@ -130,6 +131,12 @@ BAD: list[tuple[str, Change, str, str]] = [
         search_set(question="x" * 101),
         "search.question",
         "at most 100 characters in all, has 101",
+    ),
+    (
+        "many messages",
+        talk(*[("", "")] * 1001),
+        "search.conversation.messages",
+        "at most 1000 messages, has 1001",
     ),
     ("no messages", talk(), "search.conversation.messages", "at least one"),
     (
@@ -249,6 +256,7 @@ BAD: list[tuple[str, Change, str, str]] = [
     ),
     ("no regex", search_set(answer_regex=""), "search.answer_regex", "is required with ANSWER_MODE_REGEX"),
     ("broken regex", regex("(a"), "search.answer_regex", "missing ), unterminated subpattern"),
+    ("regex of flags that exclude each other", regex("(?a)(?u)x"), "search.answer_regex", "incompatible"),
     ("regex overflow", regex("a{99999999999}"), "search.answer_regex", "regular expression"),
     ("long regex", regex("x" * 501), "search.answer_regex", "at most 500 characters, has 501"),
 ]
