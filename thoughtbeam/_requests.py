@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict, get_args
@@ -13,6 +14,7 @@ AnswerMode = Literal["boxed", "choice", "integer", "regex", "none"]
 Prompt = str | Sequence[Mapping[str, str]]
 
 _UINT32, _UINT64 = 2**32 - 1, 2**64 - 1
+_LARGEST = int(sys.float_info.max)
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -103,11 +105,11 @@ def reason_request(
             "search.answer_mode", f"{answer_mode!r} is none of {', '.join(get_args(AnswerMode))}"
         )
     search = pb.Search(
-        model=model or "",
-        policy=policy,
-        profile=profile or "",
+        model=_text("search.model", model or ""),
+        policy=_text("search.policy", policy),
+        profile=_text("search.profile", profile or ""),
         answer_mode=f"ANSWER_MODE_{answer_mode.upper()}",
-        answer_regex=answer_regex or "",
+        answer_regex=_text("search.answer_regex", answer_regex or ""),
         sampling=pb.Sampling(
             temperature=temperature, top_p=top_p, top_k=_unsigned("search.sampling.top_k", top_k, _UINT32)
         ),
@@ -123,7 +125,7 @@ def reason_request(
     search.budgets.trace_tokens = _unsigned("search.budgets.trace_tokens", max_trace_tokens, _UINT32) or 0
     return pb.ReasonRequest(
         search=search,
-        request_id=request_id or str(uuid.uuid4()),
+        request_id=_text("request_id", request_id or str(uuid.uuid4())),
         cancel_on_disconnect=cancel_on_disconnect,
     )
 
@@ -140,7 +142,7 @@ def node_name(tree_id: str, node: int) -> str:
 
 def _set_prompt(search: pb.Search, prompt: Prompt) -> None:
     if isinstance(prompt, str):
-        search.question = prompt
+        search.question = _text("search.question", prompt)
         return
     if not _is_list(prompt):
         wanted = "a prompt is a text, or a list of messages with `role` and `content`"
@@ -148,12 +150,12 @@ def _set_prompt(search: pb.Search, prompt: Prompt) -> None:
     # an empty conversation is still sent as one: the service names the field
     search.conversation.SetInParent()
     for index, message in enumerate(prompt):
+        field = f"search.conversation.messages[{index}]"
         try:
-            search.conversation.messages.add(role=message["role"], content=message["content"])
-        except (KeyError, TypeError) as error:
-            raise invalid_field(
-                f"search.conversation.messages[{index}]", "needs the strings `role` and `content`"
-            ) from error
+            role, content = (_text(f"{field}.{name}", message[name]) for name in ("role", "content"))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise invalid_field(field, "needs the strings `role` and `content`") from error
+        search.conversation.messages.add(role=role, content=content)
 
 
 def _is_list(value: object) -> bool:
@@ -167,7 +169,21 @@ def _set_parameters(search: pb.Search, parameters: Mapping[str, bool | int | flo
                 f"search.parameters.{name}",
                 f"{type(value).__name__} is neither a number, a truth value, a string nor None",
             )
-        search.parameters[name] = value
+        if isinstance(value, str):
+            _text(f"search.parameters.{name}", value)
+        elif isinstance(value, int) and abs(value) > _LARGEST:
+            raise invalid_field(f"search.parameters.{name}", "is larger than any number of the wire")
+        search.parameters[_text("search.parameters", name)] = value
+
+
+def _text(field: str, value: str) -> str:
+    """The text, if it can be sent: a lone surrogate, as in what Python reads from a file that is not UTF-8,
+    cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise invalid_field(field, f"is no Unicode text: {error.reason} at {error.start}") from None
+    return value
 
 
 def _unsigned(field: str, value: int | None, maximum: int) -> int | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from thoughtbeam.errors import ApiError, DeadlineExceededError, UnavailableError
+from thoughtbeam.errors import ApiError, DeadlineExceededError, UnavailableError, invalid_field
 
 # An attempt that fails only after so many seconds was connected, though no message came: a watched search
 # may wait in the queue for long. gRPC gives up a connection that cannot be made after 20 s.
 _CONNECTED_AFTER = 60.0
+# Longest deadline of an attempt, ten years: far above it gRPC's clock overflows, and the call ends at once.
+_LONGEST = 10 * 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,9 @@ class Retries:
         self.contacted = False
 
     def begin(self, timeout: float | None, tree_id: str | None = None) -> Attempts:
-        """A new logical call of at most `timeout` seconds."""
+        """A new logical call of at most `timeout` seconds. Raises InvalidArgumentError for NaN."""
+        if timeout is not None and math.isnan(timeout):
+            raise invalid_field("timeout", "nan is no number of seconds")
         return Attempts(self, timeout, tree_id)
 
 
@@ -89,7 +94,7 @@ class Attempts:
         left = self._timeout - (self._attempted - self._started)
         if left <= 0:
             raise self._timed_out()
-        return left
+        return min(left, _LONGEST)
 
     def answered(self) -> None:
         """The service replied: an outage, if there was one, is over."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 
 def document(value: object) -> str:
     """One JSON document; times are ISO 8601, a value that is not there is null."""
-    return json.dumps(plain(value), indent=2, ensure_ascii=False)
+    # where not all characters can be written, JSON has escapes of its own
+    utf_8 = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
+    return json.dumps(plain(value), indent=2, ensure_ascii=not utf_8)
 
 
 def plain(value: object) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import math
 import os
 import sys
@@ -34,6 +35,7 @@ _COMMANDS = (serve, solve, submit, tree, policies, workers, load, demo, redis, s
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    _prepare_output()
     args = parser().parse_args(argv)
     try:
         code: int = args.run(args)
@@ -43,9 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("stopped", file=sys.stderr)
         return 128 + error.signal_number if isinstance(error, StopRequestedError) else exits.INTERRUPTED
     except BrokenPipeError:
-        # `thoughtbeam tree show | head`: nobody reads on, and Python must not fail once more at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # `thoughtbeam tree show | head`: nobody reads on
+        _give_up_output()
         return exits.FAILED
+    except UnicodeError as error:
+        return _fail(f"what was given is not UTF-8: {error}", exits.USAGE)
     except ModuleNotFoundError as error:
         if error.name != "rich":
             raise
@@ -60,6 +64,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error), exits.USAGE)
     except errors.ApiError as error:
         return _fail(explain(error, _endpoint(args)), code_of(error))
+    except OSError as error:
+        # a full disk, a directory of THOUGHTBEAM_HOME that cannot be one
+        _give_up_output()
+        return _fail(str(error), exits.FAILED)
+
+
+def _prepare_output() -> None:
+    """What the terminal has no characters for is escaped; what is closed takes all, as with print()."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as the process
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _give_up_output() -> None:
+    """Python must not fail once more at its exit, with what could not be written."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parser() -> argparse.ArgumentParser:

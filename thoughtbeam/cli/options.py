@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Callable
 
 from thoughtbeam._retry import Retry, RetryConfig
 from thoughtbeam.client import Client
@@ -74,6 +75,21 @@ def seconds(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
     return value
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """Reads a whole number of a range."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {most}")
+        return value
+
+    return read
 
 
 def parameter(text: str) -> tuple[str, bool | int | float | str | None]:

@@ -8,6 +8,7 @@ import sys
 
 from thoughtbeam import local
 from thoughtbeam.cli import exits
+from thoughtbeam.cli.options import seconds, whole_number
 from thoughtbeam.models import SCORER_FILE
 from thoughtbeam.supervision.signals import StopRequestedError, StopSignals
 from thoughtbeam.supervision.state import StateDirectory
@@ -34,7 +35,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "python -m gateway, decoder_worker, prm_worker",
     )
     add = parser.add_argument
-    add("--port", type=int, default=local.DEFAULT_PORT, help="of the gateway (default: %(default)s)")
+    add(
+        "--port",
+        type=whole_number(0, 65535),
+        default=local.DEFAULT_PORT,
+        help="of the gateway (default: %(default)s)",
+    )
     add("--model", metavar="DIR", help="Hugging Face directory or name (default: the bundled tiny reasoner)")
     add(
         "--scorer",
@@ -52,7 +58,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add(
         "--startup-timeout",
         metavar="SECONDS",
-        type=float,
+        type=seconds,
         default=local.STARTUP_TIMEOUT,
         help="for each program to become ready (default: %(default)g)",
     )

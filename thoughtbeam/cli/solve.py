@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 
 from thoughtbeam.cli import exits
-from thoughtbeam.cli.options import add_endpoint, add_json, open_client
+from thoughtbeam.cli.options import add_endpoint, add_json, open_client, seconds
 from thoughtbeam.cli.search_options import add_search, options_of, prompt_of
 from thoughtbeam.cli.words import how_cancelled
 from thoughtbeam.client import Client
@@ -26,7 +26,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.set_defaults(run=run)
     add_search(parser)
     parser.add_argument(
-        "--timeout", metavar="SECONDS", type=float, help="stop waiting then; the search goes on"
+        "--timeout", metavar="SECONDS", type=seconds, help="stop waiting then; the search goes on"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress on the terminal")
     add_json(parser)

@@ -8,6 +8,7 @@ import os
 import signal
 
 from thoughtbeam.cli import exits
+from thoughtbeam.cli.options import seconds
 from thoughtbeam.supervision.state import HOME_VARIABLE, StateDirectory
 
 
@@ -19,7 +20,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         epilog=exits.SUMMARY,
     )
     parser.set_defaults(run=run)
-    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=60.0, help="default: 60")
+    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=60.0, help="default: 60")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import itertools
 
 from thoughtbeam.cli import exits, tree_reading
-from thoughtbeam.cli.options import add_endpoint, add_json, open_client
+from thoughtbeam.cli.options import add_endpoint, add_json, open_client, whole_number
 from thoughtbeam.cli.tree_ids import find, tree_id
 from thoughtbeam.cli.words import how_cancelled
 
@@ -21,7 +21,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     listing = actions.add_parser("list", help="list searches, newest first", epilog=exits.SUMMARY)
     listing.set_defaults(run=list_trees)
-    listing.add_argument("-n", "--limit", metavar="N", type=int, default=20, help="how many (default: 20)")
+    listing.add_argument(
+        "-n",
+        "--limit",
+        metavar="N",
+        type=whole_number(1, 1_000_000),
+        default=20,
+        help="how many (default: 20)",
+    )
 
     show = actions.add_parser("show", help="draw a search", epilog=exits.SUMMARY)
     show.set_defaults(run=show_tree)
@@ -90,7 +97,7 @@ def list_trees(args: argparse.Namespace) -> int:
     from thoughtbeam.cli.tree_list import tree_lines
 
     with open_client(args) as client:
-        trees = list(itertools.islice(client.trees(), max(args.limit, 0)))
+        trees = list(itertools.islice(client.trees(), args.limit))
     if args.json:
         print(document(trees))
         return exits.OK

@@ -92,6 +92,18 @@ def test_no_messages_are_still_a_conversation() -> None:
         ({"seed": 2**64}, "search.seed"),
         ({"max_tokens": -5}, "search.budgets.tokens"),
         ({"max_trace_tokens": 2**32}, "search.budgets.trace_tokens"),
+        ({"parameters": {"C": 10**400}}, "search.parameters.C"),
+        ({"parameters": {"C": -(10**400)}}, "search.parameters.C"),
+        ({"parameters": {"score": "\udcff"}}, "search.parameters.score"),
+        ({"parameters": {"\udcff": 1}}, "search.parameters"),
+        ({"prompt": "6 * \udcff?"}, "search.question"),
+        ({"prompt": [{"role": "user", "content": "\ud800"}]}, "search.conversation.messages[0].content"),
+        ({"prompt": [{"role": "\ud800", "content": "x"}]}, "search.conversation.messages[0].role"),
+        ({"model": "\udcff"}, "search.model"),
+        ({"profile": "\udcff"}, "search.profile"),
+        ({"policy": "\udcff"}, "search.policy"),
+        ({"answer_mode": "regex", "answer_regex": "\udcff"}, "search.answer_regex"),
+        ({"request_id": "\udcff"}, "request_id"),
         ({"deadline": 0.0}, "search.budgets.deadline"),
         ({"deadline": float("nan")}, "search.budgets.deadline"),
         ({"deadline": float("inf")}, "search.budgets.deadline"),
@@ -101,7 +113,7 @@ def test_no_messages_are_still_a_conversation() -> None:
 )
 def test_what_the_wire_cannot_carry_is_named(arguments: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
-        reason_request(arguments.pop("prompt", "6 * 7?"), policy="vanilla", **arguments)
+        reason_request(arguments.pop("prompt", "6 * 7?"), **{"policy": "vanilla", **arguments})
 
     assert [v.field for v in caught.value.violations] == [field]
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from thoughtbeam._retry import Retries, Retry, RetryConfig
-from thoughtbeam.errors import DeadlineExceededError, NotFoundError, UnavailableError
+from thoughtbeam.errors import DeadlineExceededError, InvalidArgumentError, NotFoundError, UnavailableError
 
 CONFIG = RetryConfig(initial=1.0, multiplier=2.0, maximum=4.0, first_contact=10.0, outage=100.0)
 
@@ -42,6 +42,19 @@ def total_pause(retries: Retries, clock: Clock) -> float:
             attempts.remaining()
             clock.now += attempts.pause_after(lost())
     return clock.now - began
+
+
+@pytest.mark.parametrize("timeout", [1e9, 1e300, math.inf])
+def test_a_timeout_that_no_clock_reaches_is_one_that_grpc_can_count(retries: Retries, timeout: float) -> None:
+    remaining = retries.begin(timeout).remaining()
+
+    assert remaining is not None
+    assert 1e8 < remaining < 1e9
+
+
+def test_a_timeout_that_is_no_number_is_refused(retries: Retries) -> None:
+    with pytest.raises(InvalidArgumentError, match="timeout"):
+        retries.begin(math.nan)
 
 
 def test_pauses_grow_to_their_limit_and_vary(retries: Retries) -> None:
