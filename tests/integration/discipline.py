@@ -1,4 +1,4 @@
-"""What a test of a program in this process has to leave: no task, no socket, nothing that went wrong unseen.
+"""What a test of a program in this process has to leave: no task, no file descriptor, no error unseen.
 
 A conftest that imports the fixture has it for all its tests.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from multiprocessing import resource_tracker
 from typing import Any
 
 import grpc
@@ -28,10 +30,12 @@ async def leaves_nothing_behind(request: pytest.FixtureRequest) -> AsyncIterator
 
 @asynccontextmanager
 async def nothing_left(*, debug: bool) -> AsyncIterator[None]:
-    """Fails when, after the block, a task that began in it still runs or a socket that it opened is still
-    open, or when the loop was told of an error that nobody took: an exception never retrieved, a task
+    """Fails when, after the block, a task that began in it still runs or a file descriptor that it opened is
+    still open, or when the loop was told of an error that nobody took: an exception never retrieved, a task
     destroyed while it was pending."""
-    grpc.aio.init_grpc_aio()  # its own sockets are there from now on, whatever is open besides
+    # what the process opens once and keeps is there from now on
+    grpc.aio.init_grpc_aio()
+    resource_tracker.ensure_running()
     loop = asyncio.get_running_loop()
     unseen: list[str] = []
 
@@ -39,14 +43,14 @@ async def nothing_left(*, debug: bool) -> AsyncIterator[None]:
         unseen.append(f"{context.get('message')}: {context}")
 
     before = loop.get_exception_handler(), loop.get_debug(), loop.slow_callback_duration
-    tasks, sockets = asyncio.all_tasks(), open_sockets()
+    tasks, files = asyncio.all_tasks(), open_files()
     gc.freeze()  # so that the collector looks only at what comes now
     loop.set_exception_handler(on_error)
     loop.set_debug(debug)
     loop.slow_callback_duration = PATIENCE  # a slow machine is no error
     try:
         yield
-        left = await _left(tasks, sockets)
+        left = await _left(tasks, files)
     finally:
         gc.unfreeze()
         loop.set_exception_handler(before[0])
@@ -56,7 +60,7 @@ async def nothing_left(*, debug: bool) -> AsyncIterator[None]:
         pytest.fail("\n".join(["left behind:", *unseen, *left]))
 
 
-async def _left(tasks: set[asyncio.Task[Any]], sockets: set[str]) -> list[str]:
+async def _left(tasks: set[asyncio.Task[Any]], files: Counter[str]) -> list[str]:
     """What there is beyond these, once it has had its time to go."""
     own = asyncio.current_task()
     gc.collect()  # what is only waiting for the collector shows now, in the test whose doing it is
@@ -64,20 +68,17 @@ async def _left(tasks: set[asyncio.Task[Any]], sockets: set[str]) -> list[str]:
     until = loop.time() + PATIENCE
     while True:
         left = [repr(task) for task in asyncio.all_tasks() - tasks if task is not own]
-        left += sorted(open_sockets() - sockets)
+        left += sorted((open_files() - files).elements())
         if not left or loop.time() > until:
             return left
         await asyncio.sleep(0.01)
 
 
-def open_sockets() -> set[str]:
-    """The sockets that this process has open, by their inodes."""
-    found = set()
+def open_files() -> Counter[str]:
+    """What this process's file descriptors are of: files, sockets and pipes, by name."""
+    found: Counter[str] = Counter()
     for descriptor in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{descriptor}")
-        except FileNotFoundError:
-            continue  # that of the listing itself, or one closed just now
-        if target.startswith("socket:"):
-            found.add(target)
+        # that of the listing itself, or one closed just now
+        with suppress(FileNotFoundError):
+            found[os.readlink(f"/proc/self/fd/{descriptor}")] += 1
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 
 import pytest
@@ -35,6 +36,15 @@ async def test_a_socket_that_is_still_open() -> None:
         async with nothing_left(debug=True):
             opened.append(socket.socket())
     opened.pop().close()
+
+
+async def test_a_pipe_and_a_second_descriptor_of_a_file_that_are_still_open() -> None:
+    opened = [os.open(__file__, os.O_RDONLY)]
+    with pytest.raises(pytest.fail.Exception, match=rf"{__file__}\npipe:"):
+        async with nothing_left(debug=True):
+            opened += [*os.pipe(), os.dup(opened[0])]
+    for descriptor in opened:
+        os.close(descriptor)
 
 
 async def test_an_exception_that_nobody_takes() -> None:
