@@ -193,6 +193,7 @@ class Worker:
         async for batch in self.engine.steps():
             self._scheduler.observe(batch.step, batch.kv_use)
             self._deliver(batch)
+            del batch  # the next may be long in coming
             self._relieve()
             await self._rank()
 
