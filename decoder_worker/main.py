@@ -11,13 +11,14 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from decoder_worker.config import DecoderWorkerConfig
-from decoder_worker.engine.base import Engine
+from decoder_worker.engine.base import Engine, EngineError
 from decoder_worker.engine.vllm_config import VllmConfig
 from thoughtbeam.runtime.config import configure, refuse
 from thoughtbeam.runtime.log import EventLogger, setup_logging
 from thoughtbeam.runtime.rpc import ListenError, start_server
 from thoughtbeam.runtime.settings import SettingError
 from thoughtbeam.runtime.signals import ending_at_once, stop_on_signals
+from thoughtbeam.runtime.status import StatusError
 
 if TYPE_CHECKING:
     from decoder_worker.scoring.client import ScoringClient
@@ -26,6 +27,10 @@ SERVICE = "thoughtbeam.DecoderWorker"  # whose health is asked for; it has no ca
 SCORER_POLL_SECONDS = 2.0
 
 log = EventLogger("decoder_worker.main")
+
+
+class StartError(RuntimeError):
+    """What a worker was given does not let it start; the message says why."""
 
 
 def parse(arguments: Sequence[str] | None = None) -> DecoderWorkerConfig:
@@ -46,7 +51,10 @@ async def serve(
 ) -> None:
     """Starts the engine, then works until SIGTERM or SIGINT; then its trees may end for `drain_seconds`, or
     until the next signal. Until it is up, signals end the process at once: there is nothing to hand back yet,
-    and the engine's processes end with this one."""
+    and the engine's processes end with this one.
+
+    Raises StartError when the engine cannot be started or what answers as prm worker cannot score for it.
+    """
     password = config.redis_password()
     # heavy imports wait until the settings are known to be good
     from decoder_worker.answers.equivalence import Equivalence
@@ -59,20 +67,23 @@ async def serve(
     async with AsyncExitStack() as cleanup:
         health = await start_server(config.listen, [], [SERVICE])
         cleanup.push_async_callback(health.stop, 0)
-        engine = await start_engine(
-            VllmConfig(
-                model=config.model,
-                served_name=config.model_name,
-                dtype=config.dtype,
-                slots=config.slots,
-                max_context=config.max_context,
-                kv_blocks=config.kv_blocks,
-                block_size=config.block_size,
-                boundary_rule=config.boundary_rule,
-                gpu_memory=config.gpu_memory,
-                tensor_parallel=config.tensor_parallel,
+        try:
+            engine = await start_engine(
+                VllmConfig(
+                    model=config.model,
+                    served_name=config.model_name,
+                    dtype=config.dtype,
+                    slots=config.slots,
+                    max_context=config.max_context,
+                    kv_blocks=config.kv_blocks,
+                    block_size=config.block_size,
+                    boundary_rule=config.boundary_rule,
+                    gpu_memory=config.gpu_memory,
+                    tensor_parallel=config.tensor_parallel,
+                )
             )
-        )
+        except EngineError as error:
+            raise StartError(str(error)) from error
         cleanup.push_async_callback(engine.close)
         calm_collector()
         hurry = asyncio.Event()
@@ -90,7 +101,7 @@ async def serve(
                 hidden_size=engine.info.hidden_size,
             )
             cleanup.push_async_callback(scoring.close)
-            kind = await _scorer_kind(scoring, stop)
+            kind = await _scorer_kind(scoring, config.scorer, stop)
         name = f"decoder@{socket.gethostname()}:{os.getpid()}"
         own = WorkerConfig(
             name=name,
@@ -105,18 +116,22 @@ async def serve(
         await worker.run(stop, link.run, hurry)
 
 
-async def _scorer_kind(scoring: ScoringClient, stop: asyncio.Event) -> str:
+async def _scorer_kind(scoring: ScoringClient, target: str, stop: asyncio.Event) -> str:
     """Waits for the prm worker as long as it takes; "" when asked to stop meanwhile.
 
-    Raises ScorerMismatchError when its scorer does not fit the engine.
+    Raises StartError when its scorer does not fit the engine, or when `target` is no prm worker.
     """
-    from decoder_worker.scoring.client import ScorerUnreachableError
+    from decoder_worker.scoring.client import ScorerMismatchError, ScorerUnreachableError
 
     while not stop.is_set():
         try:
             return (await scoring.info(timeout=SCORER_POLL_SECONDS)).kind
         except ScorerUnreachableError as error:
             log.warning("waiting_for_scorer", error=error)
+        except ScorerMismatchError as error:
+            raise StartError(str(error)) from error
+        except StatusError as error:
+            raise StartError(f"what listens at {target} is no prm worker: {error}") from error
     return ""
 
 
@@ -128,7 +143,7 @@ def main() -> None:
             asyncio.run(serve(config))
     except SettingError as error:
         refuse("decoder_worker", error)
-    except ListenError as error:
+    except (ListenError, StartError) as error:
         log.error("cannot_start", error=error)
         sys.exit(1)
     except Exception:

@@ -144,4 +144,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SettingError as error:
         refuse("gateway", error)
     except OSError as error:
-        raise SystemExit(str(error)) from error
+        log.error("cannot_start", error=error)
+        raise SystemExit(1) from error

@@ -86,8 +86,8 @@ def _unknown(name: str, policy: pb.Policy) -> str:
         return f"{policy.name} has no parameters"
     folded = {k.casefold(): k for k in known}
     nearest = difflib.get_close_matches(name.casefold(), folded, n=1)
-    hint = f"did you mean {folded[nearest[0]]}? " if nearest else ""
-    return f"{policy.name} has no such parameter; {hint}It has {', '.join(known)}"
+    has = f"did you mean {folded[nearest[0]]}? It has" if nearest else "it has"
+    return f"{policy.name} has no such parameter; {has} {', '.join(known)}"
 
 
 def _takes_null(parameter: pb.PolicyParameter) -> bool:

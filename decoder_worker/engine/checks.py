@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Sequence
+from pathlib import Path
 
 from decoder_worker.engine.base import EngineError, EngineInfo, SamplingSpec
+
+
+def check_model(model: str) -> None:
+    """Raises EngineError for a directory that holds no model, and for a path that is no directory.
+
+    What could be a name on the Hugging Face hub is left to the hub.
+    """
+    if os.path.isdir(model):
+        if not Path(model, "config.json").is_file():
+            raise EngineError(
+                f"model {model} has no config.json: it is no directory in Hugging Face format", fatal=True
+            )
+    elif model.startswith(("/", ".", "~")) or model.count("/") > 1 or os.path.exists(model):
+        raise EngineError(f"model {model}: there is no such directory", fatal=True)
 
 
 def check_request(

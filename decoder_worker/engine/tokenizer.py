@@ -22,7 +22,8 @@ class HuggingFaceTokenizer:
         try:
             tokenizer = AutoTokenizer.from_pretrained(model)
         except (OSError, ValueError) as error:
-            raise EngineError(f"model {model} has no usable tokenizer: {error}", fatal=True) from error
+            reason = " ".join(str(error).split())
+            raise EngineError(f"model {model} has no usable tokenizer: {reason}", fatal=True) from error
         if not tokenizer.chat_template:
             raise EngineError(f"model {model} has no chat template", fatal=True)
         return cls(tokenizer)

@@ -13,7 +13,7 @@ from typing import Any
 
 from decoder_worker.engine.base import EngineError, EngineInfo, SamplingSpec
 from decoder_worker.engine.boundaries import Vocabulary
-from decoder_worker.engine.checks import check_capacity
+from decoder_worker.engine.checks import check_capacity, check_model
 from decoder_worker.engine.fingerprint import model_fingerprint
 from decoder_worker.engine.parent_watch import starting_engine
 from decoder_worker.engine.tokenizer import HuggingFaceTokenizer
@@ -79,6 +79,7 @@ async def _abandon(building: asyncio.Future[Launched], before: set[Any]) -> None
 
 
 def _build(config: VllmConfig) -> Launched:
+    check_model(config.model)
     prepare_environment()
     try:
         import vllm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -123,6 +124,23 @@ class Server:
         await self.grpc_server.stop(grace)
 
 
+def _obstacle(address: str) -> str:
+    """Why `host:port` cannot be bound, in the system's words, which gRPC keeps to its own log; "" when it can
+    be."""
+    host, _, port = address.rpartition(":")
+    try:
+        for family, kind, protocol, _, place in socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM
+        ):
+            with socket.socket(family, kind, protocol) as probe:
+                # as gRPC does: what a closed connection has left behind is no obstacle
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 async def start_server(
     address: str,
     add: Sequence[Callable[[grpc.aio.Server], None]],
@@ -148,7 +166,7 @@ async def start_server(
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
-        raise ListenError(f"cannot listen on {address}: {error}") from error
+        raise ListenError(f"cannot listen on {address}: {_obstacle(address) or error}") from error
     running = Server(server, servicer, port, tuple(services))
     await running.set_serving(False)
     await server.start()

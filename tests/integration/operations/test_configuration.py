@@ -12,9 +12,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from decoder_worker.config import DecoderWorkerConfig
+from decoder_worker.engine.base import Engine
+from decoder_worker.engine.scripted import ScriptedEngine
+from decoder_worker.engine.vllm_config import VllmConfig
+from decoder_worker.main import StartError, serve
 from tests.integration.operations.conftest import PASSWORD, Store
+from tests.integration.operations.programs import running
+from tests.integration.operations.scripted_decoder import Answering
 from tests.unit.prm_worker.weights import step_weights
 from thoughtbeam.runtime.config import PROGRAMS
+from thoughtbeam.runtime.rpc import start_server
 
 
 async def run(program: str, *arguments: str, **environment: str) -> tuple[int, str, str]:
@@ -114,7 +122,42 @@ async def test_an_address_that_is_taken_is_one_line(program: str, tmp_path: Path
     assert (status, output) == (1, "")
     # gRPC's own lines begin with a letter and a number
     (line,) = (line for line in errors.splitlines() if not re.match(r"[EWI]\d+ |\d{4}.* info ", line))
-    assert f"cannot listen on {address}" in line
+    assert f"cannot_start error='cannot listen on {address}: Address already in use'" in line
+
+
+async def test_a_model_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    status, output, errors = await run("decoder_worker", "--model", f"{tmp_path}/nowhere")
+
+    assert (status, output) == (1, "")
+    (line,) = errors.splitlines()
+    assert line.endswith(f"cannot_start error='model {tmp_path}/nowhere: there is no such directory'")
+
+
+async def scored_by(address: str) -> None:
+    """A decoder worker with the prm worker at `address`, until it ends."""
+
+    async def start(config: VllmConfig) -> Engine:
+        return ScriptedEngine(Answering("1"))
+
+    await serve(DecoderWorkerConfig(model="m", listen="127.0.0.1:0", scorer=address), start)
+
+
+async def test_a_scorer_of_another_model_does_not_let_a_worker_start(tmp_path: Path) -> None:
+    torch.save(step_weights(4), tmp_path / "scorer.pt")
+    flags = ("--scorer", tmp_path / "scorer.pt", "--model-fingerprint", "another")
+    async with running(tmp_path, "prm_worker", *flags) as scorer:
+        await scorer.becomes("SERVING")
+        with pytest.raises(StartError, match=r"was trained for another engine: model_fingerprint another "):
+            await asyncio.wait_for(scored_by(scorer.target), 60)
+
+
+async def test_another_service_in_the_place_of_the_scorer_does_not_let_a_worker_start() -> None:
+    server = await start_server("127.0.0.1:0", [], [])
+    try:
+        with pytest.raises(StartError, match=f"what listens at 127.0.0.1:{server.port} is no prm worker"):
+            await asyncio.wait_for(scored_by(f"127.0.0.1:{server.port}"), 60)
+    finally:
+        await server.stop(0)
 
 
 @pytest.mark.parametrize("program", ["gateway", "decoder_worker"])

@@ -178,7 +178,7 @@ BAD: list[tuple[str, Change, str, str]] = [
         "did you mean kv_high_water?",
     ),
     ("case of a parameter", param("k", 1), "search.parameters.k", "did you mean K?"),
-    ("far from any", param("zzz", 1), "search.parameters.zzz", "It has C, K, kv_high_water"),
+    ("far from any", param("zzz", 1), "search.parameters.zzz", "; it has C, K, kv_high_water"),
     ("of a policy without", search_set(policy="vanilla"), "search.parameters.C", "vanilla has no parameters"),
     ("not an integer", param("K", 1.5), "search.parameters.K", "must be an integer, at least 0, is 1.5"),
     ("inexact integer", param("K", 2.0**60), "search.parameters.K", "an integer, at least 0"),
