@@ -109,8 +109,11 @@ async def test_a_cancelled_start_leaves_no_process() -> None:
 
 async def test_what_cannot_be_served_is_refused_before_anything_starts(tmp_path: Path) -> None:
     before = multiprocessing.active_children()
-    with pytest.raises(EngineError, match="nowhere has no usable tokenizer"):
+    with pytest.raises(EngineError, match="nowhere: there is no such directory"):
         await VllmEngine.start(VllmConfig(str(tmp_path / "nowhere")))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(EngineError, match=f"^model {tmp_path} has no usable tokenizer: [^\n]+$"):
+        await VllmEngine.start(VllmConfig(str(tmp_path)))
     with pytest.raises(EngineError, match="1048576"):
         await VllmEngine.start(VllmConfig(str(MODEL), max_context=1 << 20))
     with pytest.raises(EngineError, match="not supported: speculative decoding"):
