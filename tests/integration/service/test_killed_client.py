@@ -21,13 +21,17 @@ from tree_store.model import TreeState
 
 OURS = ("decoder_worker", "gateway", "thoughtbeam", "tree_store")
 
+# Finished traces that end the search, by whether it is to be cancelled: then it must not end by itself before
+# its client is seen to be gone, however slow the machine is. One that is to end takes a while, too.
+FINISHED = {True: 2000, False: 24}
+
 CLIENT = f"""
 import sys
 from thoughtbeam import Client
 with Client(sys.argv[1]) as client:
     for event in client.stream(
         {MEDIUM!r},
-        policy="gambit", parameters={SMALL_GAMBIT!r}, answer_mode="integer",
+        policy="gambit", parameters={SMALL_GAMBIT!r} | dict(N_max=int(sys.argv[4])), answer_mode="integer",
         request_id=sys.argv[2], cancel_on_disconnect=sys.argv[3] == "True",
     ):
         print(event, flush=True)
@@ -73,7 +77,8 @@ async def running_client(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A client in a process of its own, whose search has pruned a trace."""
     client = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", CLIENT, f"127.0.0.1:{service.gateway.port}", tree_id, str(cancels)),
+        *(sys.executable, "-c", CLIENT, f"127.0.0.1:{service.gateway.port}", tree_id),
+        *(str(cancels), str(FINISHED[cancels])),
         stdout=asyncio.subprocess.PIPE,
     )
     assert client.stdout is not None
