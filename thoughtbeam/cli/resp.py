@@ -65,7 +65,10 @@ class Connection:
             answer = self.call([part.encode() for part in command])
             if isinstance(answer, Failure):
                 self.close()
-                raise RedisError(f"{command[0]}: {answer.text}")
+                where = f"{parts.hostname}:{parts.port or 6379}"
+                if answer.text.startswith("NOAUTH"):
+                    raise RedisError(f"{where} asks for a password: redis://:PASSWORD@{where}")
+                raise RedisError(f"{where}, {command[0]}: {answer.text}")
 
     def call(self, command: list[bytes]) -> Reply:
         """Sends a command and reads its reply."""

@@ -77,6 +77,14 @@ def test_a_wrong_password() -> None:
         Connection(url)
 
 
+def test_no_password_where_one_is_asked_for() -> None:
+    with (
+        answering(b"-NOAUTH HELLO must be called with the client already authenticated\r\n") as (url, _),
+        pytest.raises(RedisError, match=r"asks for a password: redis://:PASSWORD@127\.0\.0\.1:\d+$"),
+    ):
+        Connection(url)
+
+
 def test_a_connection_that_breaks() -> None:
     with (
         answering(HELLO, b"$10\r\nabc") as (url, _),
