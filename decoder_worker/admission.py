@@ -120,7 +120,7 @@ def _answer_violations(search: pb.Search) -> Iterator[Violation]:
     if search.answer_mode == pb.ANSWER_MODE_REGEX:
         try:
             re.compile(search.answer_regex)
-        except (re.error, OverflowError, RecursionError) as error:
+        except (re.error, ValueError, OverflowError, RecursionError) as error:
             yield Violation("search.answer_regex", f"must be a regular expression of Python's re: {error}")
 
 

@@ -25,6 +25,8 @@ _SAID = tuple(
 _ALONE = re.compile(rf"\W*(?:(?i:option|choice|answer)\W+(?:is\W+)?)?{_LETTER}(?:\W*|[).:\]].*)", re.DOTALL)
 _ENDING = re.compile(r"(?<!\w)(?P<capital>[A-Z])(?P<small>)\W*\Z")
 _BRACKETED = re.compile(r".*\((?P<capital>[A-Z])\)(?P<small>)", re.DOTALL)
+# longer ones would be divided up among the patterns' own spaces in every way that there is
+_SPACES = re.compile(r"\s{2,}")
 _DRESS = re.compile(rf"{FONT}|[{{}}$*_`]|\\[(),;:! \[\]]")
 
 
@@ -34,7 +36,7 @@ def choice(text: str) -> str | None:
     It is the last one that is boxed or said to be the answer, else the one that the last line consists of,
     begins with or ends with, else the last one in brackets.
     """
-    plain = _undressed(_boxes_as_statements(text))
+    plain = _SPACES.sub(_one_space, _undressed(_boxes_as_statements(text)))
     said = [match for pattern in _SAID for match in pattern.finditer(plain)]
     if said:
         return _letter(max(said, key=lambda match: match.end()))
@@ -52,6 +54,10 @@ def _boxes_as_statements(text: str) -> str:
             parts += [text[position : box.start], f"\nAnswer: {_letter(letter)}\n" if letter else " … "]
             position = box.end
     return "".join([*parts, text[position:]])
+
+
+def _one_space(spaces: re.Match[str]) -> str:
+    return "\n" if "\n" in spaces[0] else spaces[0][0]
 
 
 def _undressed(text: str) -> str:

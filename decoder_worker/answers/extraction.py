@@ -24,7 +24,6 @@ _INTEGER = re.compile(
 _FRACTION = re.compile(r"\\frac\s*\{[^{}]*\}\s*\{[^{}]*\}")
 _MODULUS = re.compile(r"\s*\(?\\?(?<![a-zA-Z])[bp]?mod(?![a-zA-Z]).*$", re.DOTALL)
 _EQUALS = re.compile(r"=|\\equiv(?![a-zA-Z])")
-_LAST_WORD = re.compile(r"\S+\Z")
 _MOST_DIGITS = 1000
 
 
@@ -62,13 +61,17 @@ def extract(text: str, mode: str, *, finish: str, regex: str | None = None) -> s
         case AnswerMode.BOXED:
             return _last_box(after)
         case AnswerMode.CHOICE:
-            return choice(_LAST_WORD.sub("", after) if cut else after)
+            return choice(_without_last_word(after) if cut else after)
         case AnswerMode.INTEGER:
             return _integer(after, cut)
         case AnswerMode.REGEX:
             return _last_match(regex or "", after)
         case AnswerMode.NONE:
             return after or None
+
+
+def _without_last_word(text: str) -> str:
+    return text.removesuffix(text.rsplit(maxsplit=1)[-1]) if text else text
 
 
 def _last_box(text: str) -> str | None:
@@ -82,7 +85,7 @@ def _integer(text: str, cut: bool) -> str | None:
     if boxed is not None:
         stated = _EQUALS.split(_MODULUS.sub("", normalise(boxed)))[-1]
         return _whole(without_unit(stated.strip()))
-    text = _LAST_WORD.sub("", text) if cut else text
+    text = _without_last_word(text) if cut else text
     numbers = _INTEGER.findall(_FRACTION.sub(" ", normalise(text)))
     return _whole(numbers[-1]) if numbers else None
 

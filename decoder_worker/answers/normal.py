@@ -66,6 +66,8 @@ _RULES = tuple(
         (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
         (r"\\lbrace(?![a-zA-Z])", r"\\{"),
         (r"\\rbrace(?![a-zA-Z])", r"\\}"),
+        # longer runs of spaces would be divided up in every way that there is
+        (r"\s+", " "),
         (r"\s*,?\s*\\text\{\s*,?\s*(?:and|or|,)\s*\}\s*", ", "),
         (r"\s*,?\s+(?:and|or)\s+", ", "),
         (r"\s+", " "),
@@ -82,6 +84,7 @@ _WORD_UNIT = re.compile(
     r"(?<=[\d)}])\s+((?:[a-zA-Z]{3,}|cm|mm|km|kg|mg|ml|mL|ft|mi|lb|oz|hr|in|sq)(?:[ /][a-zA-Z]+)*)\.?"
     r"(?:\s*\^\s*(?:\{-?\d\}|\d))?$"
 )
+_MOST_UNITS = 10  # one after the other
 # words that change what a number before them means
 _NO_UNITS = frozenset(
     """hundred thousand million billion trillion dozen pi mod sqrt times choose over base or and if for is are
@@ -104,7 +107,10 @@ def normalise(answer: str) -> str:
 
 def without_unit(text: str) -> str:
     """A normalised answer without the unit at its end: `35 \\text{ cm}^2`, `12 miles per hour`, `28%`."""
-    while (unit := _TEXT_UNIT.search(text) or _WORD_UNIT.search(text)) and unit.start() > 0:
+    for _ in range(_MOST_UNITS):
+        unit = _TEXT_UNIT.search(text) or _WORD_UNIT.search(text)
+        if unit is None or unit.start() == 0:
+            break
         words = re.findall(r"[a-z]+", (unit[1] or "").lower())
         if _NO_UNITS.intersection(words):
             break

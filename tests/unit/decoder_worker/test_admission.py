@@ -222,6 +222,11 @@ def test_a_capacity_that_kv_can_never_hold_is_named_with_the_largest_that_fits(
         ({"sampling": pb.Sampling(top_k=0)}, "search.sampling.top_k", "at least 1"),
         ({"answer_mode": 77}, "search.answer_mode", "ANSWER_MODE_NONE"),
         ({"answer_mode": pb.ANSWER_MODE_REGEX, "answer_regex": "("}, "search.answer_regex", "Python's re"),
+        (
+            {"answer_mode": pb.ANSWER_MODE_REGEX, "answer_regex": "(?a)(?u)x"},
+            "search.answer_regex",
+            "Python's re",
+        ),
         ({"question": "nothing"}, "search.question", "makes no token of it"),
     ],
 )
