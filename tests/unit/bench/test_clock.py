@@ -54,9 +54,9 @@ async def test_a_part_inside_another_takes_its_time_from_it_and_pauses_count_for
     assert answers == ["done", "done"]
     seconds = clock.seconds()
     assert clock.calls["inner"] == 4
-    assert seconds["inner"] == pytest.approx(0.08, rel=0.2)
-    assert seconds["outer"] == pytest.approx(0.01, rel=0.3)
-    assert seconds["waiting"] == pytest.approx(0.02, rel=0.3)
+    assert seconds["inner"] == pytest.approx(0.08, rel=0.5)
+    assert seconds["outer"] == pytest.approx(0.01, rel=0.5)
+    assert seconds["waiting"] == pytest.approx(0.02, rel=0.5)
 
 
 async def test_errors_and_cancellations_reach_a_watched_coroutine() -> None:
