@@ -41,6 +41,8 @@ def _is_redis_url(text: str) -> bool:
     known = _URL_OPTIONS | (_TLS_OPTIONS if url.scheme == "rediss" else set())
     if not options.keys() <= known or not options.get("db", "0").isdecimal() or url.fragment:
         return False
+    if options.get("ssl_cert_reqs", "none") not in ("none", "optional", "required"):
+        return False
     if _MASK in (url.password, options.get("password")):
         return False
     if url.scheme == "unix":

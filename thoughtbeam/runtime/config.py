@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import os
 import sys
 import tomllib
@@ -79,9 +80,23 @@ def configure(program: str, kind: type[C], description: str, arguments: Sequence
     except ConfigError as error:
         refuse(program, error)
     if flags.get("print_config"):
-        sys.stdout.write(loaded.as_toml())
+        _print(program, loaded.as_toml())
         raise SystemExit(0)
     return loaded.settings
+
+
+def _print(program: str, toml: str) -> None:
+    """Prints a file, in the encoding that TOML files have whatever the terminal's."""
+    try:
+        if sys.stdout is not None:
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(encoding="utf-8")
+            sys.stdout.write(toml)
+            sys.stdout.flush()
+    except OSError as error:
+        sys.stderr.write(f"{program}: the settings cannot be printed: {error.strerror}\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails again at its exit
+        raise SystemExit(1) from None
 
 
 def refuse(program: str, error: ValueError) -> NoReturn:

@@ -6,7 +6,9 @@ import asyncio
 import os
 import re
 import socket
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -171,3 +173,31 @@ async def test_print_config_shows_no_password(program: str, store: Store) -> Non
     assert (status, errors) == (0, "")
     assert PASSWORD not in output
     assert "redis://:***@127.0.0.1:" in output
+
+
+@pytest.mark.parametrize("program", ["gateway", "decoder_worker"])
+async def test_print_config_prints_a_file_whatever_the_terminal(program: str) -> None:
+    status, output, errors = await run(
+        program,
+        "--print-config",
+        PYTHONIOENCODING="ascii",
+        THOUGHTBEAM_REDIS_PASSWORD_FILE="/Ω",
+        THOUGHTBEAM_DECODER_WORKER_MODEL="m",
+    )
+
+    assert (status, errors) == (0, "")
+    assert tomllib.loads(output)["common"]["redis_password_file"] == "/Ω"
+
+
+def test_print_config_onto_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "gateway", "--print-config"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+
+    assert ended.returncode == 1
+    assert ended.stderr.decode() == "gateway: the settings cannot be printed: No space left on device\n"

@@ -181,6 +181,7 @@ BAD = {
             "redis://a b",
         ),
         *("redis://a?ssl_certfile=x", "redis://a?tiemout=1", "redis://a?db=x", "redis://a#x", "unix://"),
+        "rediss://a?ssl_cert_reqs=always",
         *("redis://[::1", "redis://:***@a", "redis://a?password=***"),
     ],
     "log_level": ["loud"],
