@@ -26,19 +26,24 @@ def test_the_tables_are_those_of_the_programs() -> None:
 
 
 @pytest.fixture
-def example(tmp_path: Path) -> Path:
-    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    path = tmp_path / "thoughtbeam.toml"
-    path.write_text(block)
-    return path
+def examples(tmp_path: Path) -> list[Path]:
+    """The files of the page, in its order."""
+    paths = []
+    for number, block in enumerate(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)):
+        paths.append(tmp_path / f"{number}.toml")
+        paths[-1].write_text(block)
+    return paths
 
 
 @pytest.mark.parametrize("program", KINDS)
-def test_the_example_is_a_configuration_of_every_program(program: str, example: Path) -> None:
-    found = load(program, KINDS[program], ["--config", str(example)])
+def test_the_examples_are_configurations_of_every_program(program: str, examples: list[Path]) -> None:
+    full, by_hand = (load(program, KINDS[program], ["--config", str(example)]) for example in examples)
 
-    assert found.settings.log_format == "json"
-    assert sum(source.startswith("file ") for source in found.sources.values()) >= 4
+    assert full.settings.log_format == "json"
+    assert sum(source.startswith("file ") for source in full.sources.values()) >= 4
+    for name in {"model", "scorer"} & by_hand.sources.keys():
+        value = getattr(by_hand.settings, name)
+        assert value == "127.0.0.1:50552" or (ROOT / value).exists()
 
 
 def test_the_messages_are_those_of_the_program(tmp_path: Path) -> None:
