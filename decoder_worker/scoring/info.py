@@ -65,6 +65,8 @@ async def ask(stub: ScorerServiceAsyncStub, target: str, timeout: float) -> Scor
         answer = await stub.GetScorerInfo(pb.GetScorerInfoRequest(), timeout=timeout, wait_for_ready=True)
     except grpc.RpcError as error:
         status = from_rpc_error(error)
+        if status.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise ScorerUnreachableError(f"no prm worker answers at {target} within {timeout:g} s") from error
         if status.code in NOT_ANSWERED:
             raise ScorerUnreachableError(f"no prm worker answers at {target}: {status.message}") from error
         raise status from error
