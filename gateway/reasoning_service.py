@@ -149,6 +149,8 @@ class ReasoningService(Reading, Operations):
             try:
                 await self._store.delete(tree_id)
             except TransitionRefusedError as error:
+                if request.force:  # a new one of the same id has come since the old one ended
+                    raise _delete_again() from error
                 raise not_ended(tree_id, error.state, "wait for its end, cancel it, or set force") from error
             log.info("tree_deleted", tree_id=tree_id)
             return pb.DeleteTreeResponse()
@@ -160,12 +162,16 @@ class ReasoningService(Reading, Operations):
         except TreeNotFoundError:
             return  # or what an earlier call has left of it: the store knows
         if not record.state.terminal:
-            raise StatusError(
-                grpc.StatusCode.UNAVAILABLE,
-                "TREE_NOT_ENDED",
-                "name: the tree is being cancelled and has not ended yet; delete it again",
-                retry_after=_FORCED_AGAIN_AFTER,
-            )
+            raise _delete_again()
 
     async def _tree(self, record: TreeRecord) -> pb.Tree:
         return mapping.tree(record, await shown(self._store, record))
+
+
+def _delete_again() -> StatusError:
+    return StatusError(
+        grpc.StatusCode.UNAVAILABLE,
+        "TREE_NOT_ENDED",
+        "the tree is being cancelled and has not ended yet; delete it again",
+        retry_after=_FORCED_AGAIN_AFTER,
+    )

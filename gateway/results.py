@@ -61,6 +61,6 @@ def _no_result(record: TreeRecord) -> StatusError:
 
 def not_ended(tree_id: str, state: str, hint: str) -> StatusError:
     """FAILED_PRECONDITION / TREE_NOT_ENDED."""
-    message = f"name: the tree is {state}, it has not ended; {hint}"
+    message = f"the tree is {state}, it has not ended; {hint}"
     metadata = {"tree": tree_name(tree_id), "state": state}
     return StatusError(grpc.StatusCode.FAILED_PRECONDITION, "TREE_NOT_ENDED", message, metadata=metadata)
