@@ -107,6 +107,7 @@ async def test_a_cancelled_start_leaves_no_process() -> None:
     assert not started()
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's and vLLM's own, at their first import
 async def test_what_cannot_be_served_is_refused_before_anything_starts(tmp_path: Path) -> None:
     before = multiprocessing.active_children()
     with pytest.raises(EngineError, match="nowhere: there is no such directory"):
