@@ -64,14 +64,16 @@ class DispatchQueue(Connection):
             if state != b"queued" or text(standing) not in ("", replaces):
                 return False
         entry = text(await self._run("push", [QUEUE], [tree_id]))
-        await self._run("enqueued", keys.of_tree(), [entry, text(standing)])
-        return True
+        if await self._run("enqueued", keys.of_tree(), [entry, text(standing)]):
+            return True
+        await self.drop(entry)  # the tree has ended meanwhile, or stands there already
+        return False
 
-    async def _entries(self) -> set[str]:
-        """Ids of all entries."""
-        entries: set[str] = set()
+    async def _entries(self) -> dict[str, str]:
+        """The tree of every entry."""
+        entries: dict[str, str] = {}
         last = ""
         while page := await self.queue(last):
-            entries.update(entry for entry, _ in page)
+            entries.update(page)
             last = page[-1][0]
         return entries

@@ -117,11 +117,17 @@ class Sweep(TreeWrites, Presence):
         return ""
 
     async def _put_back(self, queued: Mapping[str, str]) -> list[str]:
-        """Adds entries for queued trees that have none.
+        """Adds entries for queued trees that have none, and drops those whose trees do not wait: they ended
+        just when the entry was made.
 
         The queue is read after the trees: what was taken from it in between is not queued any more.
         """
         entries = await self._entries()
+        strange = {entry: tree_id for entry, tree_id in entries.items() if queued.get(tree_id) != entry}
+        states = {tree_id: fields["state"] async for tree_id, fields in self._read([*strange.values()])}
+        for entry, tree_id in strange.items():
+            if states[tree_id] != TreeState.QUEUED:
+                await self.drop(entry)
         return [
             tree_id
             for tree_id, entry in queued.items()

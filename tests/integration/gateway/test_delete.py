@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import uuid
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -14,6 +15,7 @@ from gateway.config import GatewayConfig
 from tests.integration.gateway.harness import (
     Gateway,
     is_state,
+    queue_shrinks_to,
     read,
     read_until,
     refused,
@@ -22,6 +24,7 @@ from tests.integration.gateway.harness import (
     watched,
 )
 from tests.integration.gateway.scripted_worker import scripted_worker
+from thoughtbeam.runtime.status import from_rpc_error
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from tree_store.model import TreeState
 
@@ -138,3 +141,33 @@ async def test_a_name_that_is_none_is_refused(gateway: Gateway) -> None:
     error = await refused(delete(gateway, str(uuid.uuid4()).upper()))
 
     assert [v.field for v in error.violations] == ["name"]
+
+
+async def test_who_forces_a_deletion_is_never_told_to_force_it(gateway: Gateway) -> None:
+    asked = request()
+    submission = pb.SubmitRequest(search=asked.search, request_id=asked.request_id)
+    deletions: set[tuple[str, str]] = set()
+
+    async def submit_again_and_again() -> None:
+        for _ in range(150):
+            with suppress(grpc.aio.AioRpcError):  # deleted before its reply was made
+                await gateway.stub.Submit(submission)
+
+    async def delete_again_and_again() -> None:
+        for _ in range(150):
+            try:
+                await delete(gateway, asked.request_id, force=True)
+            except grpc.aio.AioRpcError as error:
+                said = from_rpc_error(error)
+                deletions.add((said.code.name, said.reason))
+
+    await asyncio.gather(
+        *(submit_again_and_again() for _ in range(3)), *(delete_again_and_again() for _ in range(3))
+    )
+
+    # gone already, or there again: a call that is repeated then succeeds
+    assert deletions <= {("NOT_FOUND", "TREE_NOT_FOUND"), ("UNAVAILABLE", "TREE_NOT_ENDED")}
+    with suppress(grpc.aio.AioRpcError):
+        await delete(gateway, asked.request_id, force=True)
+    assert await gateway.store.list_trees(10) == []
+    await queue_shrinks_to(gateway.store, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -177,6 +178,38 @@ async def test_the_sweep_refills_a_queue_that_was_lost(store: TreeStore, client:
 
     assert swept == Swept(enqueued=tuple(ids))
     assert [tree for _, tree in await store.queue()] == ids
+
+
+async def test_an_entry_that_comes_after_its_tree_has_gone_leaves_again(
+    store: TreeStore, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = TreeStore._run
+
+    async def and_then_it_ends(self: TreeStore, script: str, *parts: Any) -> Any:
+        replied = await run(self, script, *parts)
+        if script == "push":
+            await self.request_cancel(new.tree_id)
+        return replied
+
+    new = new_tree()
+    await store.create(new)
+    monkeypatch.setattr(TreeStore, "_run", and_then_it_ends)
+
+    await store.enqueue(new.tree_id)
+
+    assert await store.queue_length() == 0
+
+
+async def test_the_sweep_drops_entries_whose_tree_does_not_wait(store: TreeStore, client: Client) -> None:
+    waiting, ended, deleted = [await queued(store) for _ in range(3)]
+    for tree_id in (ended, deleted):
+        await store.request_cancel(tree_id)
+        client.xadd(QUEUE, {"tree": tree_id})  # as when its maker has died just then
+    await store.delete(deleted)
+
+    assert await store.sweep() == Swept()
+
+    assert [tree for _, tree in await store.queue()] == [waiting]
 
 
 async def test_the_sweep_drops_ids_without_a_tree(store: TreeStore, client: Client) -> None:
