@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from decoder_worker.answers.extraction import AnswerMode, extract
+from decoder_worker.answers.votes import Candidate, Decision
 from decoder_worker.engine.base import FinishReason, HiddenRow, SamplingSpec, Tokenizer, TraceOutput
 from decoder_worker.engine.detokenizer import Detokenizer
 from decoder_worker.policies.base import (
@@ -119,6 +120,10 @@ class Search:
     @property
     def high_water(self) -> float:
         return self.policy.high_water
+
+    def vote(self, candidates: Sequence[Candidate]) -> Decision:
+        """The policy's vote over the finished traces."""
+        return self.policy.vote(self._state, self.view, candidates)
 
     async def scores_settled(self) -> None:
         """Waits until every boundary that was sent to the scorer has come back."""

@@ -7,7 +7,7 @@ sequence; the prompt is not included.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -27,6 +27,18 @@ def _running_sum(scores: Iterable[float]) -> float:
     return total
 
 
+def _spread(trace: Trace) -> array[float]:
+    """One confidence per own token out of one per thought; none where a thought has none."""
+    known = [t for t in trace.thoughts if t.confidence is not None]
+    if not known or len(known) < len(trace.thoughts):
+        return array("f")
+    spread: array[float] = array("f")
+    for thought in known:
+        spread.extend([thought.confidence or 0.0] * (thought.position - trace.branch_position - len(spread)))
+    spread.extend([known[-1].confidence or 0.0] * (len(trace.tokens) - len(spread)))
+    return spread
+
+
 @dataclass(slots=True, eq=False)
 class Trace:
     """One reasoning trajectory. A root starts at the prompt, a branch at a scored boundary of its parent."""
@@ -37,6 +49,9 @@ class Trace:
     state: NodeState = NodeState.PENDING
     tokens: array[int] = field(default_factory=lambda: array("i"), repr=False)
     thoughts: list[Thought] = field(default_factory=list, repr=False)
+    # what a policy asked for beyond scores: one confidence per own token, vectors by merged thought
+    confidences: array[float] = field(default_factory=lambda: array("f"), repr=False)
+    embeddings: dict[int, array[float]] = field(default_factory=dict, repr=False)
     text_bytes: int = 0  # of its own text (UTF-8), as far as it was checkpointed
     finish_reason: str = ""
     finish_order: int | None = None
@@ -91,6 +106,16 @@ class Trace:
         thoughts = [t for trace, end in self._inherited() for t in trace.thoughts if t.position <= end]
         return [t.score for t in (*thoughts, *self.thoughts) if t.score is not None]
 
+    def merged_thoughts(self, shortest: int) -> list[tuple[int, int]]:
+        """Its own thoughts as (start, end) positions, those of fewer than `shortest` tokens merged with the
+        next; the last ones are left out as long as they are too short together."""
+        merged, start = [], self.branch_position
+        for thought in self.thoughts:
+            if thought.position - start >= shortest:
+                merged.append((start, thought.position))
+                start = thought.position
+        return merged
+
     def ancestors(self) -> Iterator[Trace]:
         """Parent, grandparent, … up to a root."""
         node = self.parent
@@ -105,6 +130,11 @@ class Trace:
             tokens.extend(trace.tokens[: end - trace.branch_position])
         tokens.extend(self.tokens)
         return tokens
+
+    def path(self) -> list[tuple[int, int]]:
+        """The nodes that its tokens lie in, root first, each with the position at which they leave it."""
+        inherited = [(trace.number, end) for trace, end in self._inherited()]
+        return [*inherited, (self.number, self.total_tokens)]
 
     def _inherited(self) -> list[tuple[Trace, int]]:
         """Its ancestors from the root on, each with the position at which its sequence leaves them."""
@@ -159,7 +189,8 @@ class TreeView:
     # ---- changes; only the search makes them
 
     def restore(self, trace: Trace) -> None:
-        """Puts back a trace from a checkpoint; its sums of scores follow from the thoughts.
+        """Puts back a trace from a checkpoint; its sums of scores follow from the thoughts, and so do the
+        confidences of its tokens: each has that of its thought, those after the last one that of the last.
 
         Raises ValueError unless traces come in the order of their numbers.
         """
@@ -167,6 +198,7 @@ class TreeView:
             raise ValueError(f"node {trace.number} restored after {len(self.traces)} nodes")
         own = [t.score for t in trace.thoughts if t.score is not None]
         trace.own_scored, trace.own_sum = len(own), _running_sum(own)
+        trace.confidences = _spread(trace)
         if trace.parent is not None:
             trace.inherit(trace.parent)
         self._add(trace)
@@ -178,13 +210,14 @@ class TreeView:
     def add_branch(self, parent: Trace) -> Trace:
         """A branch at the parent's last scored boundary; it inherits the thoughts up to there.
 
-        Raises IllegalTransitionError when the parent is not live or has no scored thought of its own.
+        Raises IllegalTransitionError when the parent is neither live nor held, or has no scored thought of
+        its own.
         """
         at = parent.last_scored()
-        if parent.state is not NodeState.LIVE or at is None:
+        if parent.state not in (NodeState.LIVE, NodeState.HELD) or at is None:
             raise IllegalTransitionError(
                 f"node {parent.number} ({parent.state}) cannot be branched: "
-                "a parent is live and has a scored thought of its own"
+                "a parent is live or held and has a scored thought of its own"
             )
         branch = Trace(number=len(self.traces) + 1, parent=parent, branch_position=at.position)
         branch.inherit(parent)
@@ -202,10 +235,16 @@ class TreeView:
         elif to is NodeState.GHOST:
             trace.evictions += 1
 
-    def append_tokens(self, trace: Trace, tokens: Iterable[int]) -> None:
+    def append_tokens(self, trace: Trace, tokens: Iterable[int], confidences: Sequence[float] = ()) -> None:
+        """confidences: one per token, where the policy needs them. Raises ValueError for another number."""
         before = len(trace.tokens)
         trace.tokens.extend(tokens)
+        trace.confidences.extend(confidences)
         self.generated += len(trace.tokens) - before
+        if confidences and len(trace.confidences) != len(trace.tokens):
+            raise ValueError(
+                f"node {trace.number}: {len(trace.confidences)} confidences, {len(trace.tokens)} tokens"
+            )
 
     def set_score(self, trace: Trace, index: int, score: float) -> None:
         """Gives the trace's own thought number `index` (from 0) its score in [0, 1].

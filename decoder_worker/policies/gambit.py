@@ -92,7 +92,7 @@ class Gambit(Policy[GambitState]):
         actions = self._round(view)
         return Step(state, (*actions, Finish()) if over else actions, tournament=True)
 
-    def vote(self, candidates: Sequence[Candidate]) -> Decision:
+    def vote(self, state: GambitState, view: TreeView, candidates: Sequence[Candidate]) -> Decision:
         """a* = argmax over answers a of the sum of s̄_i over the finished traces i that answer a."""
         return weighted(candidates)
 

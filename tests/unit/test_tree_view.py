@@ -142,13 +142,13 @@ def test_a_branch_starts_at_the_last_scored_boundary() -> None:
     assert parent.mean_score == pytest.approx(0.65)
 
 
-@pytest.mark.parametrize("state", [s for s in NodeState if s is not NodeState.LIVE])
-def test_only_live_traces_are_branched(state: NodeState) -> None:
+@pytest.mark.parametrize("state", [s for s in NodeState if s not in (NodeState.LIVE, NodeState.HELD)])
+def test_only_live_and_held_traces_are_branched(state: NodeState) -> None:
     view = TreeView()
     parent = live_root(view)
     think(view, parent, [1], 0.5)
     view.move(parent, state)
-    with pytest.raises(IllegalTransitionError, match="a parent is live"):
+    with pytest.raises(IllegalTransitionError, match="a parent is live or held"):
         view.add_branch(parent)
     assert len(view) == 1
 
