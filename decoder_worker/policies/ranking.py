@@ -7,7 +7,9 @@ from math import sqrt
 from typing import Literal
 
 from decoder_worker.answers.votes import Aggregate, aggregate
-from decoder_worker.tree_view import Trace
+from decoder_worker.policies.base import Pressure
+from decoder_worker.tree_view import Trace, TreeView
+from tree_store.model import NodeState
 
 Unscored = Literal["mean", "zero"]
 
@@ -32,6 +34,19 @@ def ranked(traces: Collection[Trace], by: Aggregate = "mean", unscored: Unscored
     """By reward, descending; ties go to the lower node number."""
     stand = rewards(traces, by, unscored)
     return sorted(traces, key=lambda t: (-stand[t.number], t.number))
+
+
+def lowest_until_freed(view: TreeView, pressure: Pressure, unscored: Unscored) -> list[Trace]:
+    """The lowest live traces, until the blocks asked for are given back; never the last one."""
+    held = dict(pressure.held)
+    freed = 0
+    chosen: list[Trace] = []
+    for trace in ranked(view.in_state(NodeState.LIVE), unscored=unscored)[:0:-1]:
+        if freed >= pressure.blocks:
+            break
+        freed += held.get(trace.number, 0)
+        chosen.append(trace)
+    return chosen
 
 
 def uncertainty(trace: Trace) -> float:

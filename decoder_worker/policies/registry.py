@@ -13,11 +13,13 @@ from decoder_worker.policies.base import Policy
 from decoder_worker.policies.best_of_n import BestOfN
 from decoder_worker.policies.gambit import Gambit
 from decoder_worker.policies.parameters import Limits, ParameterError, ParameterInfo
+from decoder_worker.policies.sart import Sart, SartNoPrune
 from decoder_worker.policies.self_consistency import SelfConsistency
+from decoder_worker.policies.step import StepPolicy
 from decoder_worker.policies.vanilla import Vanilla
 
 POLICIES: Mapping[str, type[Policy[Any]]] = MappingProxyType(
-    {kind.name: kind for kind in (Vanilla, SelfConsistency, BestOfN, Gambit)}
+    {kind.name: kind for kind in (Vanilla, SelfConsistency, BestOfN, Gambit, Sart, SartNoPrune, StepPolicy)}
 )
 
 
