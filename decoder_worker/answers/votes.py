@@ -138,7 +138,8 @@ def confident(
     """DeepConf's online vote (arXiv 2508.15260): over the traces whose lowest group is at or above the
     threshold (None: over all), each weighted by its confidence; `majority`: by 1.
 
-    A trace without confidences passes, and votes with the mean weight of the others, 1 if there are none.
+    A trace without confidences passes, and votes with the mean weight of the others, 1 if there are none. If
+    no trace that passes has an answer, all of them vote (this project's choice).
     """
     lowest = [measure(c.confidences, "lowest", window) for c in candidates]
     kept = [
@@ -146,7 +147,7 @@ def confident(
         for c, low in zip(candidates, lowest, strict=True)
         if threshold is None or low is None or low >= threshold
     ]
-    return _by_confidence(kept, by, window, bottom)
+    return _by_confidence(candidates, kept, by, window, bottom)
 
 
 def confident_offline(
@@ -160,14 +161,14 @@ def confident_offline(
     """DeepConf's offline vote (arXiv 2508.15260): over the top eta percent of all traces, each weighted
     by its confidence; `majority`: by 1, where the mean confidence says which are the top ones.
 
-    Traces without confidences as in `confident`.
+    Traces without confidences, and without any answer among the top, as in `confident`.
     """
     filtering: Measure = "mean" if by == "majority" else by
     values = [measure(c.confidences, filtering, window, bottom) for c in candidates]
     known = [value for value in values if value is not None]
     threshold = percentile(known, 100 - eta) if known else 0.0
     kept = [c for c, value in zip(candidates, values, strict=True) if value is None or value >= threshold]
-    return _by_confidence(kept, by, window, bottom)
+    return _by_confidence(candidates, kept, by, window, bottom)
 
 
 def aggregate(scores: Sequence[float], by: Aggregate) -> float | None:
@@ -198,11 +199,16 @@ def _score(candidate: Candidate, by: Aggregate) -> float | None:
 
 
 def _by_confidence(
-    candidates: Sequence[Candidate], by: Measure | Literal["majority"], window: int, bottom: float
+    everyone: Sequence[Candidate],
+    kept: Sequence[Candidate],
+    by: Measure | Literal["majority"],
+    window: int,
+    bottom: float,
 ) -> Decision:
+    voters = kept if any(c.group is not None for c in kept) else everyone
     if by == "majority":
-        return majority(candidates)
-    return tally(candidates, _filled([measure(c.confidences, by, window, bottom) for c in candidates]))
+        return majority(voters)
+    return tally(voters, _filled([measure(c.confidences, by, window, bottom) for c in voters]))
 
 
 def _unshared(paths: Sequence[tuple[tuple[int, int], ...]]) -> list[float]:

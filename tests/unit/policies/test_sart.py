@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from math import comb, sqrt
+from typing import ClassVar
+
 import pytest
 
 from decoder_worker.policies.base import Finish, Prune, SpawnRoot, TracesFinished
+from decoder_worker.tree_view import Trace
 from tests.unit.policies.driver import Driver, play, policy
 from tests.unit.policies.worlds import ConstantWorld, RandomWorld
 from tree_store.model import NodeState
@@ -150,6 +155,18 @@ def test_an_idle_engine_ends_it() -> None:
     assert Driver(policy("sart", N=3)).check_idle() == (Finish(),)
 
 
+class UniformWorld(RandomWorld):
+    """A token per tick; lengths from 1 to `longest`, all as likely."""
+
+    longest: ClassVar[int] = 20
+
+    def thought(self, trace: Trace) -> int:
+        return 1
+
+    def length(self, trace: Trace) -> int:
+        return self._draw(trace, "length").randint(1, self.longest)
+
+
 class TestNoPrune:
     def test_checks_nothing(self) -> None:
         driver = started("sart_no_prune")
@@ -172,6 +189,22 @@ class TestNoPrune:
         ]
         assert traces[0] == traces[1]
         assert ours.counts["finished"] == 9
+
+    @pytest.mark.parametrize("n", [4, 8, 16])
+    def test_the_mth_of_n_completes_as_order_statistics_say(self, n: int) -> None:
+        """P(M-th of N completes within L) = Σ_{i=M..N} C(N, i) F(L)^i (1 − F(L))^(N − i)."""
+        m, runs = n // 2, 300
+        within: Counter[int] = Counter()
+        for seed in range(runs):
+            driver = Driver(policy("sart_no_prune", N=n))
+            play(driver, UniformWorld(seed=seed * 100 + n))
+            within[driver.view.finished[m - 1].total_tokens] += 1
+        for length in range(2, UniformWorld.longest, 3):
+            f = length / UniformWorld.longest
+            expected = sum(comb(n, i) * f**i * (1 - f) ** (n - i) for i in range(m, n + 1))
+            seen = sum(count for tokens, count in within.items() if tokens <= length) / runs
+            # four standard deviations, and one run
+            assert abs(seen - expected) <= 4 * sqrt(expected * (1 - expected) / runs) + 1 / runs
 
     @pytest.mark.parametrize("seed", range(5))
     def test_with_equal_rewards_sart_does_nothing_else(self, seed: int) -> None:
