@@ -26,6 +26,7 @@ _ALONE = re.compile(rf"\W*(?:(?i:option|choice|answer)\W+(?:is\W+)?)?{_LETTER}(?
 _ENDING = re.compile(r"(?<!\w)(?P<capital>[A-Z])(?P<small>)\W*\Z")
 _BRACKETED = re.compile(r".*\((?P<capital>[A-Z])\)(?P<small>)", re.DOTALL)
 _DRESS = re.compile(rf"{FONT}|[{{}}$*_`]|\\[(),;:! \[\]]")
+_BLANKS = re.compile(r"[^\S\n]+")
 
 
 def choice(text: str) -> str | None:
@@ -55,7 +56,7 @@ def _boxes_as_statements(text: str) -> str:
 
 
 def _undressed(text: str) -> str:
-    return _DRESS.sub("", text)
+    return _BLANKS.sub(" ", _DRESS.sub("", text))
 
 
 def _letter(match: re.Match[str]) -> str:
