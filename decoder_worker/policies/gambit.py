@@ -15,7 +15,7 @@ What the paper's critics ask for is here, too, and off unless a parameter turns 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -115,11 +115,11 @@ class Gambit(Policy[GambitState]):
         decorrelated: of s̄_i times the share of trace i that is its own."""
         return decorrelated(candidates) if self.parameters.vote == "decorrelated" else weighted(candidates)
 
-    def _count(self, state: GambitState, nodes: Iterable[int]) -> tuple[GambitState, bool]:
+    def _count(self, state: GambitState, nodes: Sequence[int]) -> tuple[GambitState, bool]:
         """Counts scored thoughts; true when Δ of them make a tournament due, at most one at a time."""
         delta = self.parameters.interval
         if self.parameters.interval_scope == "tree":
-            thoughts = state.thoughts + sum(1 for _ in nodes)
+            thoughts = state.thoughts + len(nodes)
             held = thoughts >= delta
             return replace(state, thoughts=thoughts - delta if held else thoughts), held
         counts = dict(state.by_trace)
@@ -134,7 +134,8 @@ class Gambit(Policy[GambitState]):
         p = self.parameters
         standing = ranked(view.counting, unscored=p.unscored)
         n = len(standing)
-        b = [trace for trace in standing if self._may_be_branched(trace, state)]
+        stable = self._stable(state)
+        b = [t for t in standing if self._may_be_branched(t) and (stable is None or t.number in stable)]
         if n < p.C and p.refill:
             return _branches(b[: p.C - n])
         # n is C here, unless refill is off: then the exchange goes on among those that are left
@@ -152,14 +153,13 @@ class Gambit(Policy[GambitState]):
         spared = {trace.number for trace in by_uncertainty[: self.parameters.reserve]}
         return [trace for trace in traces if trace.number not in spared]
 
-    def _may_be_branched(self, trace: Trace, state: GambitState) -> bool:
+    def _may_be_branched(self, trace: Trace) -> bool:
         """Whether the trace is in B: live, warm, and with a boundary of its own to branch at."""
         own = self.parameters.warmup_scope == "own"
         return (
             trace.state is NodeState.LIVE
             and (trace.own_tokens if own else trace.total_tokens) >= self.parameters.warmup
             and trace.last_scored() is not None
-            and self._is_stable(trace, state)
         )
 
     def _note_places(self, state: GambitState, view: TreeView, nodes: Sequence[int]) -> GambitState:
@@ -175,16 +175,18 @@ class Gambit(Policy[GambitState]):
                 places[node] = (*places.get(node, ()), place[node])[-m:]
         return replace(state, places=tuple(sorted(places.items())))
 
-    def _is_stable(self, trace: Trace, state: GambitState) -> bool:
-        """Whether its place has moved by no more than `stable_within` over its last m own thoughts."""
-        m = self.parameters.stable_thoughts
-        past = dict(state.places).get(trace.number, ()) if m else ()
-        return not m or (len(past) == m and max(past) - min(past) <= self.parameters.stable_within)
+    def _stable(self, state: GambitState) -> set[int] | None:
+        """Traces whose place has moved by no more than `stable_within` over their last m own thoughts; None:
+        no such condition."""
+        m, within = self.parameters.stable_thoughts, self.parameters.stable_within
+        if not m:
+            return None
+        return {node for node, past in state.places if len(past) == m and max(past) - min(past) <= within}
 
     def _revival(self, view: TreeView, kv_use: float) -> tuple[Action, ...]:
         """The best ghost in the upper half, when memory is free; one at a time, so that it fills slowly."""
         p = self.parameters
-        if kv_use >= p.high_water - p.revive_margin:
+        if not p.revive_ghosts or kv_use >= p.high_water - p.revive_margin:
             return ()
         standing = ranked(view.counting, unscored=p.unscored)
         upper = standing[: len(standing) // 2]

@@ -83,7 +83,11 @@ class TestRevival:
         assert driver.view.capacity_count == 4
 
     def test_off_it_asks_for_no_steps(self) -> None:
-        assert policy("gambit").check_every == 0
+        driver = started(interval=100)
+        assert driver.policy.check_every == 0
+        driver.think((1, 0.4), (2, 0.9), (3, 0.8), (4, 0.1))
+        driver.view.move(driver.view[2], NodeState.GHOST)
+        assert driver.steps(100) == ()
 
     def test_in_a_storm(self) -> None:
         """With KV for a quarter of the traces ghosts come back, and it ends."""
