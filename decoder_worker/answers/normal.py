@@ -176,9 +176,9 @@ def _plain(text: str) -> str:
 
 
 def _inside_of_text(text: str) -> str:
-    r"""The answer without a `\text{…}` around all of it."""
-    if text.startswith(r"\text{"):
-        as_box = text.replace(r"\text{", r"\boxed{", 1)
+    r"""The answer without a `\text{…}` or `\boxed{…}` around all of it."""
+    if text.startswith((r"\text{", r"\boxed{")):
+        as_box = r"\boxed{" + text.partition("{")[2]
         if (first := boxes(as_box)[:1]) and (first[0].start, first[0].end) == (0, len(as_box)):
             return first[0].content.strip()
     return text

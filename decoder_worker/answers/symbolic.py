@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import zlib
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -38,17 +39,19 @@ def fingerprint(text: str) -> str | None:
     """None: a normalised answer that is no expression. Else what equal expressions have in common.
 
     That is the expression's value, each variable standing for a number of its own; "" where nothing is known
-    (sets, equations, …), which may equal anything. Runs for as long, and takes as much memory, as comparisons
-    with the answer do: one is tried here.
+    (equations, unions, …), which may equal anything. May run for ever and take any amount of memory: so may
+    comparisons with the answer, one of which is tried here when nothing is known.
     """
     expression = _parsed(text)
     if expression is None:
         return None
-    equal(text, "1")
     try:
-        return _value(expression)
+        value = _value(expression)
     except Exception:  # whatever sympy has not thought of
-        return ""
+        value = ""
+    if not value:
+        equal(text, "1")
+    return value
 
 
 def equal(left: str, right: str) -> bool:
@@ -139,7 +142,29 @@ def _list_against_pair(left: Any, right: Any) -> bool:
 
 
 def _value(expression: Any) -> str:
-    """Of a number or a term; "" for anything else."""
+    """Of a number or a term, of a set, tuple or matrix of these; "" for anything else."""
+    from sympy import FiniteSet, Interval, MatrixBase, Tuple
+
+    match expression:
+        case FiniteSet():
+            values = sorted({_value(element) for element in expression})
+            # a number is the set of itself
+            return values[0] if len(values) == 1 else _values("set", values)
+        case Tuple():
+            return _values("tuple", map(_value, expression.args))
+        case Interval() if expression.left_open and expression.right_open:  # also a pair
+            return _values("tuple", map(_value, expression.args[:2]))
+        case MatrixBase():
+            return _values(f"matrix {expression.shape}", map(_value, expression.flat()))
+    return _value_of_term(expression)
+
+
+def _values(kind: str, values: Iterable[str]) -> str:
+    known = list(values)
+    return "" if "" in known else f"{kind}: {'; '.join(known)}"
+
+
+def _value_of_term(expression: Any) -> str:
     from sympy import Derivative, Expr, Float, Limit, Rational
     from sympy.concrete.expr_with_limits import ExprWithLimits
     from sympy.core.function import AppliedUndef
