@@ -128,6 +128,13 @@ class TestRewards:
         driver = started(7)
         assert round_of(driver, *((n, 0.1) for n in range(1, 8))) == tuple(Resume(n) for n in range(1, 8))
 
+    def test_each_share_is_of_what_is_left(self) -> None:
+        driver = started(4)
+        # 32, 32, 4, 4: Σ = 72; T1 ⌈4·32/72⌉ = ⌈1.8⌉ = 2, then T2 ⌈2·32/40⌉ = ⌈1.6⌉ = 2, where of the first Σ
+        # it would be ⌈2·32/72⌉ = ⌈0.9⌉ = 1
+        actions = round_of(driver, (1, 0.5), (2, 0.5), (3, 0.2), (4, 0.2))
+        assert actions == (Prune(3), Prune(4), Branch(1), Resume(1), Branch(2), Resume(2))
+
     def test_far_apart_ones_give_everything_to_the_best(self) -> None:
         driver = started(4, tau=0.001)
         actions = round_of(driver, (1, 0.0), (2, 1.0), (3, 0.5), (4, 0.0))

@@ -132,6 +132,13 @@ class TestPhases:
         assert driver.view[3].state is NodeState.LIVE
         assert driver.view[4].state is NodeState.PENDING
 
+    def test_a_branch_that_waits_again_is_not_in_it(self) -> None:
+        # given a search that another worker has taken over: what was live is pending again, with its scores
+        driver = started()
+        driver.think((1, 0.1), (2, 0.9))
+        driver.view.move(driver.view[1], NodeState.PENDING)
+        assert driver.steps() == ()
+
 
 @pytest.mark.parametrize(("by", "lowest"), [("last", 1), ("min", 2), ("mean", 3), ("product", 4)])
 def test_rewards(by: str, lowest: int) -> None:
