@@ -121,6 +121,12 @@ class TestConsensus:
         assert not driver.ended
         assert end(driver, 4, [8, 8], "29") == (Finish(),)
 
+    def test_a_share_of_exactly_tau_is_one(self) -> None:
+        driver = started(weight="majority", eta=100)
+        for number, answer in ((1, "29"), (2, "52"), (3, "29")):
+            assert end(driver, number, [8, 8], answer)[-1:] != (Finish(),)
+        assert end(driver, 4, [8, 8], "29") == (Finish(),)  # 3 of 4, and τ = 0.75
+
     def test_traces_without_an_answer_do_not_count(self) -> None:
         driver = started()
         end(driver, 1, [8, 8], "29")

@@ -127,9 +127,9 @@ class TestRandom:
 
 class TestVote:
     def test_traces_pruned_by_way_of_others_count(self) -> None:
-        # T3 is pruned into T2 and T2 into T1: both stand behind T1
-        driver = started(4, start_after=2)
-        state = driver.policy.state_type(0, 0, ((3, 2), (2, 1)))
+        # T3 is pruned into T2 and T2 into T1: both stand behind T1, and T5 alone behind T4
+        driver = started(5, start_after=2)
+        state = driver.policy.state_type(0, 0, ((3, 2), (2, 1), (5, 4)))
         driver.finish(4, answer="52")
         driver.finish(1, answer="29")
         groups = driver.policy.vote(state, driver.view, driver.candidates(GROUPS)).groups
