@@ -63,7 +63,7 @@ class DeepConfParameters(Parameters):
     N: int = integer(
         "Total budget of traces.",
         symbol="N",
-        source=f"{PAPER} (512); tiny: this project, as many as gambit's C",
+        source=f"{PAPER} (512 offline); tiny: this project, as many as gambit's C",
         paper=512,
         tiny=24,
         minimum=1,

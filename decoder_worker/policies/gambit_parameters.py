@@ -24,6 +24,7 @@ from decoder_worker.policies.parameters import (
 )
 
 PAPER = "arXiv 2608.08020"
+ADDED = "this project; not in the paper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +131,13 @@ class GambitParameters(Parameters):
     )
     revive_ghosts: bool = flag(
         "Whether a ghost in the upper half of the ranking returns once memory is free again.",
-        source=OURS,
+        source=ADDED,
         paper=False,
         tiny=False,
     )
     revive_margin: float = real(
         "How far below the high-water mark KV use must be for a ghost to return.",
-        source=OURS,
+        source=ADDED,
         paper=0.1,
         tiny=0.1,
         minimum=0.0,
@@ -144,7 +145,7 @@ class GambitParameters(Parameters):
     )
     revive_interval: int = integer(
         "Engine steps after which one ghost may return, and then the next.",
-        source=OURS,
+        source=ADDED,
         paper=200,
         tiny=20,
         minimum=1,
@@ -155,7 +156,7 @@ class GambitParameters(Parameters):
         "Confidence-gated warm-up: a trace may be branched once its place in the ranking has been stable "
         "over so many own thoughts; 0: no such condition.",
         symbol="m",
-        source=OURS,
+        source=ADDED,
         paper=0,
         tiny=0,
         minimum=0,
@@ -163,7 +164,7 @@ class GambitParameters(Parameters):
     )
     stable_within: float = real(
         "Share of the ranking within which a place is stable.",
-        source=OURS,
+        source=ADDED,
         paper=0.25,
         tiny=0.25,
         minimum=0.0,
@@ -173,7 +174,7 @@ class GambitParameters(Parameters):
         "Uncertainty reserve: so many of the most uncertain traces are exempt from a tournament's pruning; "
         "at most C - 2K.",
         symbol="u",
-        source=OURS,
+        source=ADDED,
         paper=0,
         tiny=0,
         minimum=0,

@@ -47,7 +47,7 @@ class RebaseParameters(Parameters):
     W: int = integer(
         "Width: traces that go on or have finished.",
         symbol="W",
-        source=f"{PAPER} (powers of 2 up to 256); tiny: this project, as many as gambit's C",
+        source=f"{PAPER}; defaults: this project, tiny as many as gambit's C",
         paper=64,
         tiny=24,
         minimum=1,

@@ -54,7 +54,7 @@ class SartNoPruneParameters(Parameters):
     N: int = integer(
         "Branches of a request, sampled independently.",
         symbol="N",
-        source=f"{PAPER}, section 5 (up to 8); tiny: this project, as many as gambit's C",
+        source=f"{PAPER}; defaults: this project, tiny as many as gambit's C",
         paper=8,
         tiny=24,
         minimum=1,

@@ -38,7 +38,7 @@ class SlimScParameters(Parameters):
     N: int = integer(
         "Traces, sampled independently.",
         symbol="N",
-        source=f"{PAPER} (64); tiny: this project, as many as gambit's C",
+        source=f"{PAPER}; defaults: this project, tiny as many as gambit's C",
         paper=64,
         tiny=24,
         minimum=1,
@@ -80,7 +80,7 @@ class SlimScParameters(Parameters):
     )
     pruning: Literal["random", "diversity"] = choice(
         "Which of two is pruned: either, by a seeded coin, or the one more similar to the other traces.",
-        source=PAPER,
+        source=f"{PAPER}; the default: this project",
         paper="diversity",
         tiny="diversity",
         choices=("random", "diversity"),

@@ -24,7 +24,7 @@ class StepParameters(Parameters):
     N: int = integer(
         "Traces, sampled independently.",
         symbol="N",
-        source="arXiv 2601.09093 (64 traces); tiny: this project, as many as gambit's C",
+        source="arXiv 2601.09093; defaults: this project, tiny as many as gambit's C",
         paper=64,
         tiny=24,
         minimum=1,
@@ -42,7 +42,7 @@ class StepParameters(Parameters):
     )
     unscored: Literal["mean", "zero"] = choice(
         "Where a trace without a score ranks: at the mean of the scored, or at 0, which kills newcomers.",
-        source="this project: mean; the paper's code: zero",
+        source="this project: mean; arXiv 2601.09093: zero",
         paper="mean",
         tiny="mean",
         choices=("mean", "zero"),
