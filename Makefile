@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest -W error
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test lint format mypy protos protos-check unit integration fault bench-compare \
-	bench-throughput bench-tournament install install-dev lock clean
+	bench-throughput bench-store bench-worker bench-step install install-dev lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,8 +24,14 @@ bench-compare: $(VENV)/.runtime ## the policies on the same questions; the table
 bench-throughput: $(VENV)/.runtime ## tokens per second: service against plain vLLM, capture on against off
 	@exec $(BIN)/python -m bench.throughput
 
-bench-tournament: $(VENV)/.runtime ## one tournament in the policy and in the store, in microseconds
-	@exec $(BIN)/python -m bench.tournament
+bench-store: $(VENV)/.runtime ## bytes per node and per token in Redis, and the time of every script and read
+	@exec $(BIN)/python -m bench.store
+
+bench-worker: $(VENV)/.runtime ## a decoder worker's own bytes per trace and per token, and how long policies decide
+	@exec $(BIN)/python -m bench.worker
+
+bench-step: $(VENV)/.runtime ## what we cost per engine step at 512 live traces, part by part
+	@exec $(BIN)/python -m bench.step
 
 # --- checks -------------------------------------------------------------------------------------------
 
@@ -65,8 +71,9 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	--no-annotate --no-header --no-emit-index-url $(if $(UPGRADE),--upgrade) \
 	--overrides requirements/overrides.txt --excludes requirements/left_out.txt
 
-lock: $(VENV)/.dev ## renew requirements/{cpu,dev}.txt from pyproject.toml and the .in files; UPGRADE=1: newest versions
+lock: $(VENV)/.dev ## renew requirements/{cpu,server,dev}.txt from pyproject.toml and the .in files; UPGRADE=1: newest versions
 	$(LOCK) --extra cli --extra server pyproject.toml requirements/cpu.in -o requirements/cpu.txt
+	$(LOCK) --extra cli --extra server pyproject.toml -c requirements/cpu.txt -o requirements/server.txt
 	$(LOCK) --extra dev pyproject.toml requirements/dev.in -c requirements/cpu.txt -o requirements/dev.txt
 
 # --- the environment ----------------------------------------------------------------------------------

@@ -186,7 +186,10 @@ def main() -> None:
     options.add_argument("--slots", type=int, default=64)
     options.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="overrides for gambit")
     options.add_argument("--name", default="compare", help="of the result files")
+    options.add_argument("--quick", action="store_true", help="a small run that only shows that it works")
     args = options.parse_args()
+    if args.quick:
+        args.splits, args.questions, args.size, args.name = ["medium"], 2, 8, "compare-quick"
     with service(args.endpoint, slots=args.slots) as endpoint:
         rows = asyncio.run(compare(endpoint, args))
     table = markdown(HEADER, [line(row) for row in rows])

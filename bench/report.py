@@ -35,6 +35,20 @@ def quantile(values: list[float], q: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
+def median_interval(values: list[float], confidence: float = 0.95) -> tuple[float, float]:
+    """An interval for the median of what the values were drawn from, whatever its distribution: between two
+    of the values, chosen so that the median lies outside with at most 1 - confidence. From their least to
+    their largest where they are too few for that."""
+    ordered, n = sorted(values), len(values)
+    left_out, outside = 0, 2 * 0.5**n  # of either end; chance that the median lies there
+    while 2 * (left_out + 1) < n:
+        outside += 2 * math.comb(n, left_out + 1) * 0.5**n
+        if outside > 1 - confidence:
+            break
+        left_out += 1
+    return ordered[left_out], ordered[n - 1 - left_out]
+
+
 def machine() -> dict[str, object]:
     """Where and with what a result was measured."""
     versions = {}

@@ -1,26 +1,34 @@
 """`python -m bench.throughput`: tokens per second through the whole service, and what capturing rows costs.
 
-Two ratios, each of things that take turns in one run, since machines are noisy:
+Two comparisons, each of two ways to decode the same 64 traces of the same question:
 
-* service / direct: 64 traces of one question by self_consistency through client, gateway, decoder worker
-  and tree store, against one request with n = 64 to stock vLLM with the same engine settings and no hook of
-  ours;
-* capture on / off: 64 traces on the decoder worker's engine, with boundary rows captured and without.
+* service / direct: self_consistency through client, gateway, decoder worker and tree store, against one
+  request with n = 64 to stock vLLM with the same engine settings and no hook of ours;
+* capture on / off: the decoder worker's engine, with boundary rows captured and without.
+
+Machines are noisy and drift. So both ways run again and again, one right after the other, which of them first
+is drawn by lot, and what counts is the ratio of the two in each repetition: the median of these, with an
+interval that holds the true one with 95 %. Traces are cut at the same length, so that a repetition decodes
+64 of them from its start to its end. What the hooks of the capture cost by themselves is measured as well, in
+microseconds per step: a difference that small is lost in the noise of the second comparison.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from bench import spying
 from bench.compare import Question, load
-from bench.report import markdown, quantile, save
+from bench.report import markdown, median_interval, quantile, save
 from bench.service import service
+from bench.step_hooks import hook_costs
 from decoder_worker.engine.base import SamplingSpec
 from decoder_worker.engine.vllm_config import engine_arguments, prepare_environment
 from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
@@ -28,30 +36,87 @@ from thoughtbeam import AsyncClient
 from thoughtbeam.models import BUNDLED_MODEL
 
 TokensOf = Callable[[Question], Awaitable[int]]
+_PROFILE_SECONDS = 20
 
 
-async def rates(ways: Mapping[str, TokensOf], questions: Sequence[Question]) -> dict[str, list[float]]:
-    """Tokens per second of every way on every question; the ways take turns."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for question in questions:
-        for name, tokens_of in ways.items():
-            began = time.perf_counter()
-            tokens = await tokens_of(question)
-            found[name].append(tokens / (time.perf_counter() - began))
-    return found
+async def _nothing() -> None:
+    pass
 
 
-def through_service(client: AsyncClient, traces: int) -> TokensOf:
+@dataclass(frozen=True, slots=True)
+class Args:
+    """traces: at once. tokens: most of each. profile: whether the engine is looked at with py-spy."""
+
+    traces: int
+    tokens: int
+    repetitions: int
+    profile: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to decode. prepare: what it needs before, not timed."""
+
+    tokens_of: TokensOf
+    prepare: Callable[[], Awaitable[None]] = _nothing
+
+    async def rate(self, question: Question) -> float:
+        """Tokens per second."""
+        await self.prepare()
+        began = time.perf_counter()
+        tokens = await self.tokens_of(question)
+        return tokens / (time.perf_counter() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Tokens per second of two ways in each repetition, and their ratio."""
+
+    ways: tuple[str, str]
+    rates: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def ratios(self) -> list[float]:
+        return [first / second for first, second in self.rates]
+
+    @property
+    def name(self) -> str:
+        return " / ".join(self.ways)
+
+
+async def compare(
+    ways: Mapping[str, Way], questions: Sequence[Question], repetitions: int, draw: random.Random
+) -> Comparison:
+    """The ratio of the first way to the second."""
+    one, other = ways
+    comparison = Comparison((one, other))
+    for number in range(repetitions + 1):
+        question = questions[number % len(questions)]
+        order = list(ways)
+        draw.shuffle(order)
+        rates = {name: await ways[name].rate(question) for name in order}
+        first, second = (rates[name] for name in comparison.ways)
+        if number:  # the one before only warms up
+            comparison.rates.append((first, second))
+            print(f"{comparison.name}: {first:,.0f} / {second:,.0f} = {first / second:.3f}", flush=True)
+    return comparison
+
+
+def through_service(client: AsyncClient, traces: int, tokens: int) -> Way:
     async def tokens_of(question: Question) -> int:
         result = await client.solve(
-            question.text, policy="self_consistency", parameters={"N": traces}, answer_mode="integer"
+            question.text,
+            policy="self_consistency",
+            parameters={"N": traces},
+            answer_mode="integer",
+            max_trace_tokens=tokens,
         )
         return result.usage.generated
 
-    return tokens_of
+    return Way(tokens_of)
 
 
-def through_vllm(llm: Any, tokenizer: Any, sampling: SamplingSpec, traces: int) -> TokensOf:
+def through_vllm(llm: Any, tokenizer: Any, sampling: SamplingSpec, traces: int) -> Way:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -62,7 +127,7 @@ def through_vllm(llm: Any, tokenizer: Any, sampling: SamplingSpec, traces: int) 
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            max_tokens=sampling.max_tokens - len(prompt),
+            max_tokens=sampling.max_tokens,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         tokens = 0
@@ -70,14 +135,16 @@ def through_vllm(llm: Any, tokenizer: Any, sampling: SamplingSpec, traces: int) 
             tokens += sum(len(trace.token_ids) for trace in output.outputs)
         return tokens
 
-    return tokens_of
+    return Way(tokens_of)
 
 
-def through_engine(engine: VllmEngine, traces: int, *, capture: bool) -> TokensOf:
-    async def tokens_of(question: Question) -> int:
+def through_engine(engine: VllmEngine, traces: int, most: int, *, capture: bool) -> Way:
+    async def prepare() -> None:
         await engine.set_capture(capture)
+
+    async def tokens_of(question: Question) -> int:
         prompt = engine.tokenizer.encode_chat([{"role": "user", "content": question.text}])
-        sampling = replace(engine.info.default_sampling, max_tokens=engine.info.max_context - len(prompt))
+        sampling = replace(engine.info.default_sampling, max_tokens=most)
         name = uuid.uuid4().hex
         for number in range(traces):
             await engine.add(f"{name}/{number}", prompt, sampling)
@@ -91,12 +158,10 @@ def through_engine(engine: VllmEngine, traces: int, *, capture: bool) -> TokensO
                 break
         return tokens
 
-    return tokens_of
+    return Way(tokens_of, prepare)
 
 
-async def service_against_direct(
-    endpoint: str, questions: Sequence[Question], traces: int
-) -> dict[str, list[float]]:
+async def service_against_direct(endpoint: str, questions: Sequence[Question], args: Args) -> Comparison:
     """The service and stock vLLM, both loaded, one idle while the other works."""
     prepare_environment()
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -106,36 +171,61 @@ async def service_against_direct(
     from decoder_worker.engine.tokenizer import HuggingFaceTokenizer
 
     arguments = engine_arguments(
-        VllmConfig(str(BUNDLED_MODEL), slots=traces), on_cpu=current_platform.is_cpu()
+        VllmConfig(str(BUNDLED_MODEL), slots=args.traces), on_cpu=current_platform.is_cpu()
     )
     del arguments["worker_extension_cls"]
     llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments, disable_log_stats=True))
     try:
         async with AsyncClient(endpoint) as client:
             tokenizer = HuggingFaceTokenizer.load(str(BUNDLED_MODEL))
-            context = llm.model_config.max_model_len
             ways = {
-                "direct": through_vllm(llm, tokenizer, SamplingSpec(max_tokens=context), traces),
-                "service": through_service(client, traces),
+                "service": through_service(client, args.traces, args.tokens),
+                "direct": through_vllm(llm, tokenizer, SamplingSpec(max_tokens=args.tokens), args.traces),
             }
-            await rates(ways, questions[:1])  # warms both up
-            return await rates(ways, questions)
+            return await compare(ways, questions, args.repetitions, random.Random(0))
     finally:
         llm.shutdown()
 
 
-async def capture_on_against_off(questions: Sequence[Question], traces: int) -> dict[str, list[float]]:
-    """The decoder worker's engine alone."""
-    engine = await VllmEngine.start(VllmConfig(str(BUNDLED_MODEL), slots=traces))
+async def capture_on_against_off(
+    questions: Sequence[Question], args: Args
+) -> tuple[Comparison, list[list[str]]]:
+    """The decoder worker's engine alone; and where its core spends its time with capture on."""
+    engine = await VllmEngine.start(VllmConfig(str(BUNDLED_MODEL), slots=args.traces))
     try:
         ways = {
-            "capture off": through_engine(engine, traces, capture=False),
-            "capture on": through_engine(engine, traces, capture=True),
+            "capture on": through_engine(engine, args.traces, args.tokens, capture=True),
+            "capture off": through_engine(engine, args.traces, args.tokens, capture=False),
         }
-        await rates(ways, questions[:1])
-        return await rates(ways, questions)
+        comparison = await compare(ways, questions, args.repetitions, random.Random(1))
+        if not args.profile:
+            return comparison, []
+        on = ways["capture on"]
+        await on.prepare()
+        return comparison, await spying.spied(lambda: on.tokens_of(questions[0]), _PROFILE_SECONDS)
     finally:
         await engine.close()
+
+
+def table_of(comparisons: Sequence[Comparison]) -> str:
+    """Rates and ratios."""
+    rates = [
+        [way, f"{quantile(values, 0.5):,.0f}", f"{min(values):,.0f} – {max(values):,.0f}"]
+        for comparison in comparisons
+        for way, values in zip(comparison.ways, map(list, zip(*comparison.rates, strict=True)), strict=True)
+    ]
+    ratios = []
+    for comparison in comparisons:
+        low, high = median_interval(comparison.ratios)
+        middle = quantile(comparison.ratios, 0.5)
+        ratios.append(
+            [comparison.name, f"{middle:.3f}", f"{low:.3f} – {high:.3f}", f"{len(comparison.ratios)}"]
+        )
+    return (
+        markdown(["way", "tokens/s, median", "range"], rates)
+        + "\n\n"
+        + markdown(["ratio", "median", "95 % interval", "repetitions"], ratios)
+    )
 
 
 def main() -> None:
@@ -143,29 +233,45 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--traces", type=int, default=64)
-    options.add_argument("--questions", type=int, default=8, help="repetitions, each with another question")
-    options.add_argument("--split", default="hard")
-    args = options.parse_args()
-    questions = load(args.split, args.questions)
-    with service(slots=args.traces) as endpoint:
-        found = asyncio.run(service_against_direct(endpoint, questions, args.traces))
-    found |= asyncio.run(capture_on_against_off(questions, args.traces))
-    medians = {name: quantile(values, 0.5) for name, values in found.items()}
-    ratios = {
-        "service / direct": medians["service"] / medians["direct"],
-        "capture on / off": medians["capture on"] / medians["capture off"],
+    options.add_argument("--tokens", type=int, default=320, help="at which a trace is cut")
+    options.add_argument("--repetitions", type=int, default=12)
+    options.add_argument("--split", default="hard", help="questions: most traces are longer than --tokens")
+    options.add_argument("--only", choices=["service", "capture"], help="one of the two comparisons")
+    options.add_argument("--profile", action="store_true", help="also where the time goes, by py-spy")
+    options.add_argument("--quick", action="store_true", help="a small run that only shows that it works")
+    given = options.parse_args()
+    args = Args(given.traces, given.tokens, given.repetitions, given.profile)
+    if given.quick:
+        args = Args(8, 64, 2, given.profile)
+    if args.profile and not spying.available():
+        options.error("--profile needs py-spy: pip install py-spy")
+    questions = load(given.split, args.repetitions)
+    comparisons: list[Comparison] = []
+    seen: list[list[str]] = []
+    if given.only != "capture":
+        with service(slots=args.traces) as endpoint:
+            comparisons.append(asyncio.run(service_against_direct(endpoint, questions, args)))
+    if given.only != "service":
+        # nothing is set up or voted on here, so a repetition may be short, and there can be more of them
+        shorter = replace(args, tokens=args.tokens // 2, repetitions=2 * args.repetitions)
+        comparison, seen = asyncio.run(capture_on_against_off(questions, shorter))
+        comparisons.append(comparison)
+    hooks = {} if given.only == "service" else hook_costs(args.traces)
+    table = table_of(comparisons)
+    if hooks:
+        rows = [[name, f"{cost:.0f}"] for name, cost in hooks.items()]
+        table += "\n\n" + markdown([f"capture of {args.traces} traces", "µs per step"], rows)
+    if seen:
+        table += "\n\n" + markdown(["process", "with capture on: function", "itself", "with its calls"], seen)
+    result = {
+        **asdict(args),
+        "split": given.split,
+        "comparisons": {c.name: {"tokens_per_second": c.rates, "ratios": c.ratios} for c in comparisons},
+        "hooks_us": hooks,
+        "profile": seen,
     }
-    rows = [
-        [name, f"{medians[name]:,.0f}", f"{min(values):,.0f} – {max(values):,.0f}"]
-        for name, values in found.items()
-    ]
-    table = markdown(["way", "tokens/s, median", "range"], rows)
-    table += "\n\n" + markdown(["ratio", ""], [[name, f"{value:.3f}"] for name, value in ratios.items()])
-    path = save(
-        "throughput",
-        {"traces": args.traces, "split": args.split, "tokens_per_second": found, "ratios": ratios},
-        table,
-    )
+    name = "throughput" + ("-quick" if given.quick else "") + (f"-{given.only}" if given.only else "")
+    path = save(name, result, table)
     print(f"{table}\n\nwritten to {path}")
 
 

@@ -3,12 +3,16 @@ policies and the scorer. They end in a StatusError that names every bad field, b
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import grpc
+from google.protobuf import struct_pb2
 
 from decoder_worker.engine.base import EngineInfo, SamplingSpec, Tokenizer
-from decoder_worker.policies import Limits, make_policy
+from decoder_worker.policies import POLICIES, Limits, make_policy
 from decoder_worker.policies.base import Policy
-from decoder_worker.policies.parameters import ParameterError
+from decoder_worker.policies.parameters import ParameterError, specs
 from decoder_worker.search import SearchSpec
 from thoughtbeam.runtime.status import StatusError, Violation, invalid
 from thoughtbeam.v1 import reasoning_pb2 as pb
@@ -35,44 +39,22 @@ def prepare(
     has_scorer: bool,
 ) -> tuple[SearchSpec, Policy[object]]:
     """Checks a search and makes its policy. profile: taken when the search names none."""
-    prompt_field = "search.question" if search.question else "search.conversation.messages"
+    prompt = _prompt(search, tokenizer)
+    limit = _trace_limit(search, len(prompt), engine.max_context)
+    bad = [*_answer_violations(search), *_sampling_violations(search.sampling)]
+    policy = None
     try:
-        prompt = tokenizer.encode_chat(_messages(search))
-    except Exception as error:  # a chat template is a program of the model's makers; it raises what it likes
-        raise invalid(
-            Violation(prompt_field, f"the model's chat template refuses it: {error}"), reason="CHAT_REFUSED"
-        ) from error
-    room = engine.max_context - len(prompt)
-    limit = search.budgets.trace_tokens or room
-    if limit > room or room < 1:
-        raise invalid(
-            Violation(
-                "search.budgets.trace_tokens" if search.budgets.trace_tokens and room > 0 else prompt_field,
-                f"the prompt has {len(prompt)} tokens and the context {engine.max_context}: "
-                f"{max(0, room)} are left for a trace"
-                + (
-                    f", not {search.budgets.trace_tokens}"
-                    if search.budgets.trace_tokens
-                    else ", at least 1 is needed"
-                ),
-            ),
-            reason="CONTEXT_TOO_SMALL",
+        policy = make_policy(
+            search.policy, search.profile or profile, _overrides(search), Limits(max_capacity, limit)
         )
-    # not by way of JSON, which has no words for NaN and the infinities: they are refused as any other value
-    overrides = {name: _plain(value) for name, value in search.parameters.items()}
-    try:
-        policy = make_policy(search.policy, search.profile or profile, overrides, Limits(max_capacity, limit))
     except ParameterError as error:
-        raise invalid(
-            *(Violation(_field(name), text) for name, text in error.violations), reason="INVALID_PARAMETER"
-        ) from error
+        bad += [Violation(_field(name), text) for name, text in error.violations]
+    else:
+        bad += _kv_violations(policy, len(prompt), engine)
+    if policy is None or bad:
+        raise invalid(*bad)
     if policy.needs_scores and not has_scorer:
-        raise StatusError(
-            grpc.StatusCode.FAILED_PRECONDITION,
-            "NO_SCORER",
-            f"policy {policy.name} needs a scorer and the worker has none: start a prm worker with one "
-            f"trained for {engine.model} and give its address as --scorer",
-        )
+        raise _no_scorer(policy.name, engine.model)
     spec = SearchSpec(
         tree_id=tree_id,
         prompt=tuple(prompt),
@@ -87,15 +69,112 @@ def prepare(
     return spec, policy
 
 
+def _prompt(search: pb.Search, tokenizer: Tokenizer) -> list[int]:
+    """Its tokens, at least one."""
+    try:
+        prompt = tokenizer.encode_chat(_messages(search))
+    except Exception as error:  # a chat template is a program of the model's makers; it raises what it likes
+        raise invalid(
+            Violation(_prompt_field(search), f"the model's chat template refuses it: {error}")
+        ) from error
+    if not prompt:
+        raise invalid(Violation(_prompt_field(search), "the model's chat template makes no token of it"))
+    return prompt
+
+
+def _trace_limit(search: pb.Search, prompt: int, context: int) -> int:
+    """Most generated tokens of a trace."""
+    room, asked = context - prompt, search.budgets.trace_tokens
+    found = f"the prompt has {prompt} tokens and the context {context}: {max(0, room)} are left for a trace"
+    if room < 1:
+        raise invalid(Violation(_prompt_field(search), f"{found}, at least {asked or 1} needed"))
+    if asked > room:
+        raise invalid(Violation("search.budgets.trace_tokens", f"{found}, not {asked}"))
+    return asked or room
+
+
+def _kv_violations(policy: Policy[object], prompt: int, engine: EngineInfo) -> list[Violation]:
+    """A capacity of which the KV cache cannot hold what has a slot, not even right after the prompt: its full
+    blocks are shared, and each trace has at least one of its own. (One trace of any length always fits: the
+    engine would not have started.)"""
+    shared = prompt // engine.block_size
+    fit = engine.kv_blocks - shared
+    at_once = min(policy.capacity, engine.slots)
+    name = next((n for n, spec in specs(policy.parameters_type).items() if spec.cap == "max_capacity"), None)
+    if at_once <= fit or name is None:
+        return []
+    return [
+        Violation(
+            f"search.parameters.{name}",
+            f"must be a whole number from 1 to {fit}, not {policy.capacity}: the KV cache has "
+            f"{engine.kv_blocks} blocks of {engine.block_size} tokens, the prompt takes {shared}, and each "
+            f"of {at_once} traces that run at once takes at least one more",
+        )
+    ]
+
+
+def _answer_violations(search: pb.Search) -> Iterator[Violation]:
+    if search.answer_mode not in ANSWER_MODES:
+        names = ", ".join(pb.AnswerMode.keys()[1:])
+        yield Violation("search.answer_mode", f"must be one of {names}, not {search.answer_mode}")
+    if search.answer_mode == pb.ANSWER_MODE_REGEX:
+        try:
+            re.compile(search.answer_regex)
+        except (re.error, OverflowError, RecursionError) as error:
+            yield Violation("search.answer_regex", f"must be a regular expression of Python's re: {error}")
+
+
+def _sampling_violations(asked: pb.Sampling) -> Iterator[Violation]:
+    # written so that NaN fails too
+    if asked.HasField("temperature") and not 0 <= asked.temperature <= 2:
+        yield Violation("search.sampling.temperature", f"must be from 0 to 2, not {asked.temperature}")
+    if asked.HasField("top_p") and not 0 < asked.top_p <= 1:
+        yield Violation("search.sampling.top_p", f"must be above 0 and at most 1, not {asked.top_p}")
+    if asked.HasField("top_k") and not asked.top_k:
+        yield Violation("search.sampling.top_k", "must be at least 1, not 0")
+
+
+def _no_scorer(policy: str, model: str) -> StatusError:
+    free = [kind.name for kind in POLICIES.values() if not kind.needs_scores]
+    return StatusError(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "NO_SCORER",
+        f"policy {policy} needs a scorer and the worker has none. Start a prm worker with a scorer that was "
+        f"trained for {model} (python -m prm_worker --scorer FILE) and the decoder worker with its address "
+        f"(--scorer HOST:PORT). Without one there are: {', '.join(free)}",
+    )
+
+
+def _prompt_field(search: pb.Search) -> str:
+    return "search.question" if search.question else "search.conversation.messages"
+
+
 def _messages(search: pb.Search) -> list[dict[str, str]]:
     if search.WhichOneof("prompt") == "question":
         return [{"role": "user", "content": search.question}]
     return [{"role": m.role, "content": m.content} for m in search.conversation.messages]
 
 
-def _plain(value: object) -> object:
-    """A parameter's value as its maker meant it: a Struct has no whole numbers."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _overrides(search: pb.Search) -> dict[str, object]:
+    """The parameters as their maker meant them. Not by way of JSON, which has no words for NaN and the
+    infinities: they are refused as any other value."""
+    return {name: _plain(value) for name, value in search.parameters.fields.items()}
+
+
+def _plain(value: struct_pb2.Value) -> object:
+    """A Struct has no whole numbers. What no parameter takes stays what it is, and is refused as that."""
+    match value.WhichOneof("kind"):
+        case "number_value":
+            number = value.number_value
+            return int(number) if number.is_integer() else number
+        case "string_value":
+            return value.string_value
+        case "bool_value":
+            return value.bool_value
+        case "null_value":
+            return None
+        case _:
+            return value
 
 
 def _field(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -21,7 +22,8 @@ from thoughtbeam.runtime.tasks import task_group
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from thoughtbeam.v1 import work_pb2, work_pb2_grpc
 
-RECONNECT_SECONDS = (0.2, 5.0)  # first wait and longest; doubled in between
+# First wait and longest; doubled in between, until a stream has lasted for the longest.
+RECONNECT_SECONDS = (0.2, 5.0)
 
 log = EventLogger("decoder_worker.gateway_link")
 
@@ -33,53 +35,72 @@ class GatewayLink:
         self,
         target: str,
         worker: Worker,
-        scorer_kind: str,
         on_state: Callable[[bool], Awaitable[None]],
     ) -> None:
-        """on_state: awaited with true whenever a stream has been opened, with false when it has ended."""
+        """on_state: awaited with whether the worker takes trees from the gateway, whenever that changes."""
         self._on_state = on_state
         self._target = target
         self._worker = worker
-        self._scorer_kind = scorer_kind
         self._capacity = asyncio.Event()
+        self._welcome = asyncio.Event()
         self._credit_out = False
         self._wait = RECONNECT_SECONDS[0]
         worker.on_capacity = self._capacity.set
 
     async def run(self) -> None:
-        """Connects, and connects again, until cancelled."""
+        """Connects, and connects again, until cancelled or the worker leaves."""
+        loop = asyncio.get_running_loop()
         async with open_channel(self._target) as channel:
             stub = work_pb2_grpc.WorkServiceStub(channel)
-            while True:
+            while not self._worker.leaving.is_set():
+                began = loop.time()
                 try:
                     await self._work(stub.Work())
-                    log.warning("gateway_closed_stream", gateway=self._target)
+                    log.info("gateway_closed_stream", gateway=self._target)
                 except grpc.aio.AioRpcError as error:
                     log.warning("gateway_unreachable", gateway=self._target, code=error.code().name)
-                await asyncio.sleep(self._wait)
+                except grpc.aio.BaseError as error:  # gRPC's own, of a call that breaks while it is used
+                    log.warning("gateway_unreachable", gateway=self._target, error=error)
+                if self._welcome.is_set() and loop.time() - began >= RECONNECT_SECONDS[1]:
+                    self._wait = RECONNECT_SECONDS[0]
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._wait):
+                        await self._worker.leaving.wait()
                 self._wait = min(2 * self._wait, RECONNECT_SECONDS[1])
 
     async def _work(self, stream: Any) -> None:
         """One stream from Hello to its end."""
-        await stream.write(work_pb2.WorkRequest(hello=self._hello()))
         self._credit_out = False
+        self._welcome.clear()
         try:
+            with suppress(asyncio.InvalidStateError):  # ended already, as above
+                await stream.write(work_pb2.WorkRequest(hello=self._hello()))
             async with task_group() as group:
-                granting = group.create_task(self._grant(stream), name="credit")
+                talking = group.create_task(self._talk(stream), name="credit")
                 async for message in stream:
                     self._receive(message)
-                granting.cancel()
+                talking.cancel()
         finally:
             stream.cancel()
             await self._on_state(False)
 
+    async def _talk(self, stream: Any) -> None:
+        """What the worker says after its hello: credit, then that it drains, then nothing more."""
+        await self._welcome.wait()
+        log.info("gateway_connected", gateway=self._target)
+        with suppress(asyncio.InvalidStateError):  # the stream has just ended: whoever reads it learns why
+            if not self._worker.draining:
+                await self._on_state(True)
+                await self._grant(stream)
+                await self._on_state(False)
+            await stream.write(work_pb2.WorkRequest(draining=work_pb2.Draining()))
+            await self._worker.leaving.wait()
+            # the gateway then ends the stream, behind whatever was on its way
+            await stream.done_writing()
+
     async def _grant(self, stream: Any) -> None:
         """One credit at a time: the next when its tree has started and there is room for another."""
-        await stream.wait_for_connection()
-        self._wait = RECONNECT_SECONDS[0]
-        await self._on_state(True)
-        log.info("gateway_connected", gateway=self._target)
-        while True:
+        while not self._worker.draining:
             self._capacity.clear()
             if self._worker.accepts_request and not self._credit_out:
                 self._credit_out = True
@@ -88,6 +109,8 @@ class GatewayLink:
 
     def _receive(self, message: work_pb2.WorkResponse) -> None:
         match message.WhichOneof("message"):
+            case "welcome":
+                self._welcome.set()
             case "assignment":
                 assigned = message.assignment
                 self._credit_out = False
@@ -104,7 +127,7 @@ class GatewayLink:
             max_context=engine.max_context,
             max_capacity=worker.config.max_capacity,
             policies=[_policy_message(info) for info in describe()],
-            scorer=self._scorer_kind,
+            scorer=worker.config.scorer_kind,
         )
 
 

@@ -6,20 +6,23 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from decoder_worker.config import DecoderWorkerConfig
+from decoder_worker.engine.base import Engine
+from decoder_worker.engine.vllm_config import VllmConfig
 from thoughtbeam.runtime.config import configure, refuse
 from thoughtbeam.runtime.log import EventLogger, setup_logging
-from thoughtbeam.runtime.rpc import start_server
+from thoughtbeam.runtime.rpc import ListenError, start_server
 from thoughtbeam.runtime.settings import SettingError
 from thoughtbeam.runtime.signals import ending_at_once, stop_on_signals
 
 if TYPE_CHECKING:
     from decoder_worker.scoring.client import ScoringClient
 
+SERVICE = "thoughtbeam.DecoderWorker"  # whose health is asked for; it has no calls
 SCORER_POLL_SECONDS = 2.0
 
 log = EventLogger("decoder_worker.main")
@@ -31,22 +34,32 @@ def parse(arguments: Sequence[str] | None = None) -> DecoderWorkerConfig:
     return configure("decoder_worker", DecoderWorkerConfig, description, arguments)
 
 
-async def serve(config: DecoderWorkerConfig) -> None:
-    """Starts the engine, then works until SIGTERM or SIGINT. Until it is up, signals end the process at once:
-    there is nothing to hand back yet, and the engine's processes end with this one."""
+async def start_vllm(config: VllmConfig) -> Engine:
+    """The engine of a worker, up and ready."""
+    from decoder_worker.engine.vllm_engine import VllmEngine
+
+    return await VllmEngine.start(config)
+
+
+async def serve(
+    config: DecoderWorkerConfig, start_engine: Callable[[VllmConfig], Awaitable[Engine]] = start_vllm
+) -> None:
+    """Starts the engine, then works until SIGTERM or SIGINT; then its trees may end for `drain_seconds`, or
+    until the next signal. Until it is up, signals end the process at once: there is nothing to hand back yet,
+    and the engine's processes end with this one."""
     password = config.redis_password()
     # heavy imports wait until the settings are known to be good
     from decoder_worker.answers.equivalence import Equivalence
-    from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
+    from decoder_worker.garbage import calm_collector
     from decoder_worker.gateway_link import GatewayLink
     from decoder_worker.scoring.client import ScoringClient
     from decoder_worker.worker import Worker, WorkerConfig
     from tree_store.store import TreeStore
 
     async with AsyncExitStack() as cleanup:
-        health = await start_server(config.listen, [], ["thoughtbeam.DecoderWorker"])
+        health = await start_server(config.listen, [], [SERVICE])
         cleanup.push_async_callback(health.stop, 0)
-        engine = await VllmEngine.start(
+        engine = await start_engine(
             VllmConfig(
                 model=config.model,
                 served_name=config.model_name,
@@ -61,7 +74,9 @@ async def serve(config: DecoderWorkerConfig) -> None:
             )
         )
         cleanup.push_async_callback(engine.close)
-        stop = stop_on_signals()
+        calm_collector()
+        hurry = asyncio.Event()
+        stop = stop_on_signals(again=hurry)
         store = TreeStore.connect(config.redis_url, password)
         cleanup.push_async_callback(store.close)
         equivalence = await cleanup.enter_async_context(Equivalence())
@@ -77,10 +92,17 @@ async def serve(config: DecoderWorkerConfig) -> None:
             cleanup.push_async_callback(scoring.close)
             kind = await _scorer_kind(scoring, stop)
         name = f"decoder@{socket.gethostname()}:{os.getpid()}"
-        own = WorkerConfig(name, config.profile, config.max_capacity, config.lease_seconds)
+        own = WorkerConfig(
+            name=name,
+            profile=config.profile,
+            max_capacity=config.max_capacity,
+            lease_seconds=config.lease_seconds,
+            drain_seconds=config.drain_seconds,
+            scorer_kind=kind,
+        )
         worker = Worker(own, engine, store, scoring, equivalence)
-        link = GatewayLink(config.gateway, worker, kind, on_state=health.set_serving)
-        await worker.run(stop, link.run)
+        link = GatewayLink(config.gateway, worker, on_state=health.set_serving)
+        await worker.run(stop, link.run, hurry)
 
 
 async def _scorer_kind(scoring: ScoringClient, stop: asyncio.Event) -> str:
@@ -106,6 +128,9 @@ def main() -> None:
             asyncio.run(serve(config))
     except SettingError as error:
         refuse("decoder_worker", error)
+    except ListenError as error:
+        log.error("cannot_start", error=error)
+        sys.exit(1)
     except Exception:
         log.exception("worker_died")
         sys.exit(1)

@@ -158,13 +158,17 @@ class Search:
 
     def on_outputs(self, outputs: Sequence[tuple[int, TraceOutput]]) -> None:
         """One engine step's outputs for this tree, by node."""
+        if self.ended.is_set():
+            return
         finished: list[int] = []
         rows: list[BoundaryRow] = []
+        traces, live = self.view.traces, NodeState.LIVE
         for number, output in outputs:
-            trace = self.view[number]
-            if self.ended.is_set() or trace.state is not NodeState.LIVE:
+            trace = traces[number]
+            if trace.state is not live:
                 continue
-            self._count_recomputed(trace, output.cached_tokens)
+            if output.cached_tokens is not None:
+                self._count_recomputed(trace, output.cached_tokens)
             self.view.append_tokens(trace, output.tokens)
             if output.row is not None:
                 rows.extend(self._pass_boundary(trace, output.row))
@@ -367,9 +371,9 @@ class Search:
         self._log.fields(generated=self.view.generated, recomputed=self.recomputed)
         self._checkpointed[trace.number] = end
 
-    def _count_recomputed(self, trace: Trace, cached: int | None) -> None:
+    def _count_recomputed(self, trace: Trace, cached: int) -> None:
         """Prefill beyond what the cache held is recomputation, but for a root's first prompt."""
-        if cached is not None and trace.total_tokens:
+        if trace.total_tokens:
             self.recomputed += self.prompt_tokens + trace.total_tokens - cached
 
     # ---- scores on their way

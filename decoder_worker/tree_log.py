@@ -8,6 +8,7 @@ can be sent again, and fenced by the epoch, so that a worker that lost its lease
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from tree_store.model import (
 from tree_store.store import TreeStore
 
 PROGRESS_SECONDS = 0.5  # a progress event at most this often
-WRITE_PAUSE_SECONDS = 0.01  # lets a few engine steps gather into one write
+WRITE_PAUSE_SECONDS = 0.05  # lets a few engine steps and their scores gather into one write
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class TreeLog:
         self._notes = [_Notes()]  # written from the front; changes are noted in the last
         self._noted: dict[int, NodeState] = {}  # where the notes leave each node
         self._dirty = asyncio.Event()
-        self._closing = False
+        self._closing = asyncio.Event()
         self._last_progress = 0.0
 
     # ---- notes; synchronous, called by the search
@@ -154,15 +155,21 @@ class TreeLog:
 
     async def run(self) -> None:
         """Writes what gathers, until `close`. Raises StaleEpochError once the tree has another owner."""
-        while not self._closing:
+        while not self._closing.is_set():
             await self._dirty.wait()
-            if not self._closing:
+            if not self._closing.is_set():
                 await self._write(self._commit)
-                await asyncio.sleep(WRITE_PAUSE_SECONDS)
+                if len(self._notes) == 1:  # what is in whole batches gathers no more
+                    await self._pause()
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WRITE_PAUSE_SECONDS):
+                await self._closing.wait()
 
     def close(self) -> None:
         """Makes `run` return after the write under way; the rest stays for `finish`."""
-        self._closing = True
+        self._closing.set()
         self._dirty.set()
 
     async def finish(self, state: TreeState, outcome: Outcome) -> None:

@@ -26,7 +26,8 @@ from tree_store.model import Failure, TreeRecord, TreeState
 if TYPE_CHECKING:
     from decoder_worker.worker import Worker
 
-# A vote does not wait longer than this for scores once the deadline has passed, nor does a worker that stops.
+# A vote does not wait longer than this for scores once the deadline has passed or somebody has cancelled the
+# tree, nor does a worker that stops.
 LATE_SCORES_SECONDS = 1.0
 # A worker that stops does not wait longer than this to hand a tree back: then the tree's lease runs out.
 HAND_BACK_SECONDS = 5.0
@@ -45,8 +46,10 @@ class TreeRun:
         self._worker = worker
         self._log = TreeLog(worker.store, tree_id, epoch)
         self._begun = False
-        self._cancelled = False
+        self._cancelled = False  # somebody asked for it
+        self._stopped = False  # and the search had not ended by itself
         self._lost = False
+        self._patience: asyncio.Timeout | None = None  # of the wait for its end
 
     @property
     def started(self) -> bool:
@@ -54,7 +57,7 @@ class TreeRun:
         return self._begun
 
     def cancel(self) -> None:
-        """Ends the tree as cancelled."""
+        """Ends the tree: as cancelled, unless its search has ended by itself and only the vote is missing."""
         self._cancelled = True
         self._obey()
 
@@ -69,8 +72,11 @@ class TreeRun:
             return
         if self._lost:
             self.search.abandon()
-        elif self._cancelled:
+        elif self._cancelled and not self.search.ended.is_set():
+            self._stopped = True
             self.search.stop()
+        elif self._cancelled and self._patience is not None and not self._patience.expired():
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """Runs the tree to its end. When cancelled (the worker stops), hands it back to the queue."""
@@ -134,16 +140,19 @@ class TreeRun:
         return Search(spec, policy, worker, self._log, worker.engine.tokenizer)
 
     async def _until_ended(self, search: Search) -> None:
-        """Waits for the end, or ends it at the deadline; then for the scores that the vote needs."""
+        """Waits for the end, or ends it at the deadline; then for the scores that the vote needs, not long
+        when the deadline has passed or somebody cancels the tree."""
         try:
-            async with asyncio.timeout(search.spec.deadline - time.time()):
+            async with asyncio.timeout(search.spec.deadline - time.time()) as self._patience:
                 await search.ended.wait()
                 if not (self._cancelled or search.abandoned):
                     await search.scores_settled()
         except TimeoutError:
             search.stop("deadline")
-            if not await self._settled_soon(search):
-                search.degrade("SCORES_LATE")
+        finally:
+            self._patience = None
+        if not (self._stopped or search.abandoned or await self._settled_soon(search)):
+            search.degrade("SCORES_LATE")
 
     async def _settled_soon(self, search: Search) -> bool:
         try:
@@ -158,7 +167,7 @@ class TreeRun:
         for trace in winning_path(search, outcome):
             self._log.winner(trace)
         self._log.fields(generated=search.view.generated, recomputed=search.recomputed)
-        state = TreeState.CANCELLED if self._cancelled else TreeState.SUCCEEDED
+        state = TreeState.CANCELLED if self._stopped else TreeState.SUCCEEDED
         await self._log.finish(state, outcome)
         log.info(
             "tree_ended",
@@ -198,3 +207,5 @@ class TreeRun:
             log.info("tree_handed_back", tree_id=self.tree_id, epoch=self.epoch)
         except (StoreError, TimeoutError) as error:  # then its lease runs out
             log.warning("tree_not_handed_back", tree_id=self.tree_id, error=error)
+        except Exception:  # what breaks here must not keep the other trees from going back
+            log.exception("tree_not_handed_back", tree_id=self.tree_id)

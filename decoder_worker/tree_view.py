@@ -10,8 +10,11 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 
 from tree_store.model import COUNTING, NODE_TRANSITIONS, NodeState, Thought
+
+_NUMBER = attrgetter("number")
 
 
 class IllegalTransitionError(RuntimeError):
@@ -159,10 +162,9 @@ class TreeView:
 
     def in_state(self, *states: NodeState) -> list[Trace]:
         """Traces in any of these states, by number."""
-        if len(states) == 1:
-            return sorted(self._by_state[states[0]].values(), key=lambda t: t.number)
         found = [t for state in states for t in self._by_state[state].values()]
-        return sorted(found, key=lambda t: t.number)
+        found.sort(key=_NUMBER)
+        return found
 
     def count(self, *states: NodeState) -> int:
         return sum(len(self._by_state[state]) for state in states)
@@ -235,16 +237,16 @@ class TreeView:
         elif to is NodeState.GHOST:
             trace.evictions += 1
 
-    def append_tokens(self, trace: Trace, tokens: Iterable[int], confidences: Sequence[float] = ()) -> None:
+    def append_tokens(self, trace: Trace, tokens: Sequence[int], confidences: Sequence[float] = ()) -> None:
         """confidences: one per token, where the policy needs them. Raises ValueError for another number."""
-        before = len(trace.tokens)
         trace.tokens.extend(tokens)
-        trace.confidences.extend(confidences)
-        self.generated += len(trace.tokens) - before
-        if confidences and len(trace.confidences) != len(trace.tokens):
-            raise ValueError(
-                f"node {trace.number}: {len(trace.confidences)} confidences, {len(trace.tokens)} tokens"
-            )
+        self.generated += len(tokens)
+        if confidences:
+            trace.confidences.extend(confidences)
+            if len(trace.confidences) != len(trace.tokens):
+                raise ValueError(
+                    f"node {trace.number}: {len(trace.confidences)} confidences, {len(trace.tokens)} tokens"
+                )
 
     def set_score(self, trace: Trace, index: int, score: float) -> None:
         """Gives the trace's own thought number `index` (from 0) its score in [0, 1].

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,19 +30,28 @@ from tree_store.store import TreeStore
 
 PRIORITY_KV_USE = 0.8  # from here on the engine is told whom to preempt first …
 PRIORITY_STEPS = 16  # … every so many steps
+# A worker that stops does not wait longer than this for its gateway to send what was on its way, nor for the
+# store to take it off the list of workers.
+FAREWELL_SECONDS = 1.0
 
 log = EventLogger("decoder_worker.worker")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """name: unique per process. profile: parameter defaults when a request names none. lease_seconds: how
-    long a tree stays ours without a renewal; renewed at a third of it."""
+    """What of a worker's settings (config.py, where their defaults are) concerns its searches.
+
+    name: unique per process. profile: parameter defaults when a request names none. lease_seconds: how long a
+    tree stays ours without a renewal; renewed at a third of it. drain_seconds: how long trees may go on once
+    the worker is to stop. scorer_kind: "" without one.
+    """
 
     name: str
-    profile: str = "paper"
-    max_capacity: int = 512
-    lease_seconds: float = 10.0
+    profile: str
+    max_capacity: int
+    lease_seconds: float
+    drain_seconds: float
+    scorer_kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,8 @@ class _Abort:
 
 
 class Worker:
-    """Runs assigned trees. on_capacity is called when `accepts_request` may have become true."""
+    """Runs assigned trees. on_capacity is called when `accepts_request` may have become true, or `draining`
+    has. leaving: set when the link is to say goodbye and end."""
 
     def __init__(
         self,
@@ -74,6 +85,8 @@ class Worker:
         self.scoring = scoring
         self.equivalence = equivalence
         self.on_capacity: Callable[[], None] = lambda: None
+        self.draining = False
+        self.leaving = asyncio.Event()
         self._slots: Slots[tuple[Search, Trace]] = Slots(engine.info.slots)
         self._scheduler = SchedulerView(engine.info.kv_blocks, engine.info.block_size)
         self._trees: dict[str, TreeRun] = {}
@@ -83,13 +96,16 @@ class Worker:
         self._group: TaskGroup | None = None
         self._settle_due = False
         self._ranked_at = 0
+        self._presence_due = asyncio.Event()
 
     # ---- for the link to the gateway
 
     @property
     def accepts_request(self) -> bool:
         """Whether a new tree's first trace would get a slot at once."""
-        return self._slots.accepts_request and all(tree.started for tree in self._trees.values())
+        if self.draining or not self._slots.accepts_request:
+            return False
+        return all(tree.started for tree in self._trees.values())
 
     def begin(self, tree_id: str, epoch: int, search: pb.Search) -> None:
         """Takes an assigned tree."""
@@ -118,8 +134,11 @@ class Worker:
 
     # ---- life
 
-    async def run(self, stop: asyncio.Event, link: Callable[[], Any]) -> None:
-        """Works until `stop` is set, then hands its trees back. link: coroutine function that brings work.
+    async def run(
+        self, stop: asyncio.Event, link: Callable[[], Any], hurry: asyncio.Event | None = None
+    ) -> None:
+        """Works until `stop` is set and its trees have ended, or `drain_seconds` have passed, or `hurry` is
+        set; then hands back the trees that are left. link: coroutine function that brings work.
 
         Raises EngineError when the engine dies; trees are handed back then, too.
         """
@@ -130,16 +149,38 @@ class Worker:
                 group.create_task(self._pump(), name="pump"),
                 group.create_task(self._command_engine(), name="engine commands"),
                 group.create_task(self._renew_leases(), name="leases"),
+                group.create_task(self._stay_announced(), name="presence"),
             ]
             if self.scoring is not None:
                 tasks.append(group.create_task(self.scoring.run(), name="scoring"))
             await stop.wait()
+            await self._drain(group, hurry or asyncio.Event())
             log.info("worker_stopping", trees=len(self._trees))
             # no new trees; then, while those at hand go back, scores still come and leases are renewed
+            self.leaving.set()
+            await asyncio.wait([gateway_link], timeout=FAREWELL_SECONDS)
             await _cancel([gateway_link])
+            await asyncio.sleep(0)  # the task of a tree that has just come has to begin, to hand it back
             await _cancel(self._tree_tasks)
             await _cancel(tasks)
         await self._clear_engine()
+        await self._withdraw()
+
+    async def _drain(self, group: TaskGroup, hurry: asyncio.Event) -> None:
+        """Takes no more trees and lets those at hand end, for a while."""
+        self.draining = True
+        self.on_capacity()
+        self._presence_due.set()
+        if not self._tree_tasks or not self.config.drain_seconds:
+            return
+        log.info("worker_draining", trees=len(self._trees), seconds=self.config.drain_seconds)
+        hurried = group.create_task(hurry.wait(), name="hurry")
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.config.drain_seconds
+        while self._tree_tasks and not hurried.done() and (left := end - loop.time()) > 0:
+            ending = {hurried, *self._tree_tasks}
+            await asyncio.wait(ending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        await _cancel([hurried])
 
     async def _clear_engine(self) -> None:
         """Takes out of the engine what handed-back trees had in it; nobody reads the commands any more."""
@@ -160,13 +201,17 @@ class Worker:
             self._guard(search, partial(search.on_outputs, outputs))
 
     def _by_search(self, batch: StepBatch) -> list[tuple[Search, list[tuple[int, TraceOutput]]]]:
-        parts: dict[str, tuple[Search, list[tuple[int, TraceOutput]]]] = {}
+        parts: dict[Search, list[tuple[int, TraceOutput]]] = {}
+        last: Search | None = None  # neighbours are mostly of one tree
+        part: list[tuple[int, TraceOutput]] = []
         for output in batch.outputs:
             place = self._traces.get(output.trace_id)
             if place is not None:
                 search, number = place
-                parts.setdefault(search.tree_id, (search, []))[1].append((number, output))
-        return list(parts.values())
+                if search is not last:
+                    last, part = search, parts.setdefault(search, [])
+                part.append((number, output))
+        return list(parts.items())
 
     def _relieve(self) -> None:
         """Tells the tree furthest above its share that KV runs out."""
@@ -207,7 +252,6 @@ class Worker:
 
     async def _renew_leases(self) -> None:
         while True:
-            await self._announce()
             await asyncio.sleep(self.config.lease_seconds / 3)
             for tree_id in list(self._trees):
                 await self._renew_lease(tree_id)
@@ -224,6 +268,14 @@ class Worker:
         except StoreError as error:
             log.warning("lease_not_renewed", tree_id=tree_id, error=error)
 
+    async def _stay_announced(self) -> None:
+        while True:
+            self._presence_due.clear()
+            await self._announce()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.config.lease_seconds / 3):
+                    await self._presence_due.wait()
+
     async def _announce(self) -> None:
         """Presence, for people and for the gateways."""
         info = self.engine.info
@@ -235,12 +287,24 @@ class Worker:
             "trees": len(self._trees),
             "kv_use": f"{self.kv_use:.4f}",
             "engine_step": self._scheduler.step,
+            "state": "draining" if self.draining else "serving",
+            "max_context": info.max_context,
+            "max_capacity": self.config.max_capacity,
+            "scorer": self.config.scorer_kind,
         }
         texts = {name: str(value) for name, value in fields.items()}
         try:
             await self.store.announce_worker(self.config.name, texts, self.config.lease_seconds)
         except StoreError as error:
             log.warning("worker_not_announced", error=error)
+
+    async def _withdraw(self) -> None:
+        """Takes its presence away; else it would be listed until its lease has ended."""
+        try:
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self.store.withdraw_worker(self.config.name)
+        except (StoreError, TimeoutError) as error:
+            log.warning("worker_not_withdrawn", error=error)
 
     # ---- Host: what searches ask for
 
@@ -298,7 +362,7 @@ class Worker:
             search.fail(error)
 
 
-async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancels tasks and waits until they have ended."""
     ending = list(tasks)
     for task in ending:

@@ -11,7 +11,14 @@ import grpc
 
 from thoughtbeam.runtime.log import EventLogger
 from thoughtbeam.runtime.status import StatusError, abort
-from tree_store.errors import RequestReusedError, StoreFullError, StoreUnavailableError, TreeNotFoundError
+from tree_store.errors import (
+    EventsTrimmedError,
+    NodeNotFoundError,
+    RequestReusedError,
+    StoreFullError,
+    StoreUnavailableError,
+    TreeNotFoundError,
+)
 
 log = EventLogger("gateway.answering")
 
@@ -55,8 +62,15 @@ def as_status(error: Exception) -> StatusError:
         case StatusError():
             return error
         case TreeNotFoundError():
-            message = f"{error}: it was never created, or it ended more than a day ago"
+            message = f"{error}: it was never created, it was deleted, or it ended more than a day ago"
             return StatusError(code.NOT_FOUND, "TREE_NOT_FOUND", message)
+        case NodeNotFoundError():
+            return StatusError(code.NOT_FOUND, "NODE_NOT_FOUND", str(error))
+        case EventsTrimmedError():
+            message = (
+                f"after_event_id: {error}; read the tree and its nodes again and go on from its last_event_id"
+            )
+            return StatusError(code.OUT_OF_RANGE, "EVENTS_TRIMMED", message)
         case RequestReusedError():
             message = "request_id: it was used for another search; make a new one for each"
             return StatusError(code.ALREADY_EXISTS, "REQUEST_ID_REUSED", message)

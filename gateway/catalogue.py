@@ -9,6 +9,12 @@ from thoughtbeam.v1 import reasoning_pb2 as pb
 from thoughtbeam.v1 import work_pb2
 
 
+def runs(offer: work_pb2.Hello, policy: str) -> bool:
+    """Whether a worker knows the policy and has the scores that it needs."""
+    known = next((p for p in offer.policies if p.name == policy), None)
+    return known is not None and (bool(offer.scorer) or not known.needs_scores)
+
+
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """The offers of some workers, in the order in which they connected; false when there are none.
@@ -27,6 +33,15 @@ class Catalogue:
 
     def __bool__(self) -> bool:
         return bool(self.workers)
+
+    def can_run(self, policy: str) -> bool:
+        """Whether a worker knows the policy and has the scores that it needs."""
+        return any(runs(offer, policy) for offer in self.workers)
+
+    @property
+    def unscored(self) -> list[str]:
+        """Names of the policies that need no scores."""
+        return sorted(name for name, policy in self.policies.items() if not policy.needs_scores)
 
     def serving(self, model: str) -> Catalogue:
         """The part of the workers that serve this model; empty: of all."""

@@ -24,8 +24,17 @@ def status_of(record: TreeRecord) -> StatusError | None:
         case TreeState.FAILED | TreeState.EXPIRED:
             assert record.failure is not None, "stored with these states"
             return _of_failure(record.failure, metadata)
-    message = "the gateway is stopping; the tree goes on, call again with the same request id"
-    return StatusError(code.UNAVAILABLE, "GATEWAY_STOPPING", message, metadata=metadata)
+    return stopping(record.tree_id)
+
+
+def stopping(tree_id: str) -> StatusError:
+    """For a call that watches a tree."""
+    return StatusError(
+        grpc.StatusCode.UNAVAILABLE,
+        "GATEWAY_STOPPING",
+        "the gateway is stopping; the tree goes on, call again to go on watching it",
+        metadata={"tree": tree_name(tree_id)},
+    )
 
 
 def _of_failure(failure: Failure, metadata: dict[str, str]) -> StatusError:

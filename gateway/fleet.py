@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from gateway.catalogue import Catalogue
+from gateway.catalogue import Catalogue, runs
 from thoughtbeam.runtime.status import StatusError
 from thoughtbeam.v1 import work_pb2
 
@@ -27,6 +27,7 @@ class WorkerStream:
     def __init__(self, hello: work_pb2.Hello) -> None:
         self.hello = hello
         self.credit = 0
+        self.draining = False
         self.closed = asyncio.Event()
         # what the worker is told when the stream was closed from here
         self.closed_because: StatusError | None = None
@@ -49,10 +50,17 @@ class WorkerStream:
 
     def can_run(self, wanted: Wanted) -> bool:
         """Whether it knows the policy, has the scores that it needs, and takes the capacity."""
-        policy = next((policy for policy in self.hello.policies if policy.name == wanted.policy), None)
-        if policy is None or wanted.capacity > self.hello.max_capacity:
-            return False
-        return bool(self.hello.scorer) or not policy.needs_scores
+        return runs(self.hello, wanted.policy) and wanted.capacity <= self.hello.max_capacity
+
+    def grant(self, trees: int) -> None:
+        """The worker is ready to start this many more trees."""
+        if not self.draining and not self.closed.is_set():
+            self.credit += trees
+
+    def drain(self) -> None:
+        """The worker is about to stop: its credit is void, and it gets no more. What is being assigned to it
+        it still takes."""
+        self.draining, self.credit = True, 0
 
     def reserve(self, tree_id: str) -> None:
         """Spends one credit on a tree that is about to be assigned."""
@@ -62,8 +70,7 @@ class WorkerStream:
     def release(self, tree_id: str) -> None:
         """Gives the credit back: the tree was not assigned."""
         del self._reserved[tree_id]
-        if not self.closed.is_set():
-            self.credit += 1
+        self.grant(1)
 
     def assign(self, assignment: work_pb2.Assignment) -> bool:
         """Puts a reserved tree; False: the stream has ended, so it has to be given to another worker."""
@@ -109,7 +116,12 @@ class Fleet:
 
     @property
     def catalogue(self) -> Catalogue:
-        return Catalogue.of(stream.hello for stream in self._streams.values())
+        """What the workers offer that take new trees."""
+        return Catalogue.of(stream.hello for stream in self._taking)
+
+    @property
+    def _taking(self) -> list[WorkerStream]:
+        return [stream for stream in self._streams.values() if not stream.draining]
 
     @property
     def credit(self) -> int:
@@ -131,16 +143,20 @@ class Fleet:
 
     def grant(self, stream: WorkerStream, trees: int) -> None:
         """The worker is ready to start this many more trees."""
-        if not stream.closed.is_set():
-            stream.credit += trees
-            self.changed.set()
+        stream.grant(trees)
+        self.changed.set()
+
+    def drain(self, stream: WorkerStream) -> None:
+        """The worker is about to stop: trees that waited for it may go to another one."""
+        stream.drain()
+        self.changed.set()
 
     def ready_for(self, wanted: Wanted) -> WorkerStream | None:
         """The worker with the most credit of those that can run a tree; None: it has to wait.
 
         A tree that no worker that serves its model can run goes to any of them, which then says why not.
         """
-        serving = [stream for stream in self._streams.values() if stream.serves(wanted.model)]
+        serving = [stream for stream in self._taking if stream.serves(wanted.model)]
         able = [stream for stream in serving if stream.can_run(wanted)] or serving
         return max((stream for stream in able if stream.credit), key=lambda s: s.credit, default=None)
 

@@ -10,13 +10,14 @@ import grpc
 from gateway.answering import Answering
 from gateway.config import GatewayConfig
 from gateway.dispatcher import Dispatcher
+from gateway.feed import Feeds
 from gateway.fleet import Fleet
 from gateway.reaper import reap
 from gateway.reasoning_service import ReasoningService
 from gateway.work_service import WorkService
 from thoughtbeam.runtime.config import configure, refuse
 from thoughtbeam.runtime.log import EventLogger, setup_logging
-from thoughtbeam.runtime.rpc import Server, start_server
+from thoughtbeam.runtime.rpc import KEEPALIVE, Keepalive, Server, start_server
 from thoughtbeam.runtime.settings import SettingError
 from thoughtbeam.runtime.signals import ending_at_once, stop_on_signals
 from thoughtbeam.runtime.status import StatusError
@@ -39,7 +40,10 @@ _LAST_WORDS = 3.0
 
 
 async def serve(
-    config: GatewayConfig, stop: asyncio.Event, on_listening: Callable[[int], None] = lambda port: None
+    config: GatewayConfig,
+    stop: asyncio.Event,
+    on_listening: Callable[[int], None] = lambda port: None,
+    keepalive: Keepalive = KEEPALIVE,
 ) -> None:
     """Runs a gateway until `stop` is set and its calls have ended. on_listening: called with the port.
 
@@ -47,9 +51,10 @@ async def serve(
     """
     store = TreeStore.connect(config.redis_url, config.redis_password())
     fleet = Fleet()
+    feeds = Feeds(store)
     dispatcher = Dispatcher(store, fleet, config.lease)
     answering = Answering()
-    reasoning = ReasoningService(store, fleet, answering, config)
+    reasoning = ReasoningService(store, fleet, feeds, answering, config)
     work = WorkService(fleet, dispatcher, answering, config.dispatch_rate)
     try:
         server = await start_server(
@@ -59,6 +64,7 @@ async def serve(
                 lambda server: work_pb2_grpc.add_WorkServiceServicer_to_server(work, server),
             ],
             SERVICES,
+            keepalive,
         )
         log.info("listening", port=server.port)
         on_listening(server.port)
@@ -67,19 +73,20 @@ async def serve(
                 background = [
                     tasks.create_task(_follow_store(store, server), name="store health"),
                     tasks.create_task(dispatcher.run(), name="dispatcher"),
+                    tasks.create_task(feeds.run(), name="feeds"),
                     tasks.create_task(reap(store, config.reap_interval), name="reaper"),
                 ]
                 await stop.wait()
                 log.info("stopping", grace=config.grace)
                 fleet.close(_stopping())
-                last_call = asyncio.get_running_loop().call_later(config.grace, reasoning.end_streams)
+                last_call = asyncio.get_running_loop().call_later(config.grace, feeds.close)
                 await server.stop(config.grace + _LAST_WORDS)
                 last_call.cancel()
                 for task in background:
                     task.cancel()
         finally:
             await server.stop(0)
-            reasoning.end_streams()
+            feeds.close()
             await answering.all_ended()
     finally:
         await store.close()

@@ -10,10 +10,11 @@ from google.protobuf import json_format
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gateway.names import node_name, tree_name
+from gateway.names import node_name, tree_name, worker_name
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from tree_store.events import Event
-from tree_store.model import Failure, NewTree, NodeRecord, NodeState, Outcome, TreeRecord, TreeState
+from tree_store.model import Failure, NewTree, NodeRecord, NodeState, Outcome, Thought, TreeRecord, TreeState
+from tree_store.presence import WorkerRecord
 
 QUESTION_CHARS = 200
 _INTERNAL = 13  # google.rpc.Code
@@ -25,8 +26,8 @@ TREE_STATES = {state: f"TREE_STATE_{state.name}" for state in TreeState}
 NODE_STATES = {state: f"NODE_STATE_{state.name}" for state in NodeState}
 
 
-def new_tree(tree_id: str, search: pb.Search, deadline: float) -> NewTree:
-    """The tree of an accepted search. deadline: seconds since the epoch.
+def new_tree(tree_id: str, search: pb.Search, deadline: float, max_events: int) -> NewTree:
+    """The tree of an accepted search. deadline: seconds since the epoch. max_events: that its feed keeps.
 
     Its digest tells a retry from a request id that was used for another search; whether a call wants its tree
     cancelled when it ends early is not part of it.
@@ -40,6 +41,7 @@ def new_tree(tree_id: str, search: pb.Search, deadline: float) -> NewTree:
         profile=search.profile,
         question=_last_question(search)[:QUESTION_CHARS],
         deadline=deadline,
+        max_events=max_events,
     )
 
 
@@ -54,7 +56,8 @@ def _last_question(search: pb.Search) -> str:
     return next((m.content for m in reversed(search.conversation.messages) if m.role == "user"), "")
 
 
-def tree(record: TreeRecord) -> pb.Tree:
+def tree(record: TreeRecord, outcome: Outcome | None) -> pb.Tree:
+    """outcome: as much of the tree's as is to be shown."""
     message = pb.Tree(
         name=tree_name(record.tree_id),
         state=TREE_STATES[record.state],
@@ -76,14 +79,14 @@ def tree(record: TreeRecord) -> pb.Tree:
     if record.ended is not None:
         message.end_time.CopyFrom(timestamp(record.ended))
     if record.state in (TreeState.SUCCEEDED, TreeState.CANCELLED):
-        message.result.CopyFrom(result(record))
+        message.result.CopyFrom(result(record, outcome))
     if record.failure is not None:
         message.error.CopyFrom(error(record.failure))
     return message
 
 
-def result(record: TreeRecord) -> pb.Result:
-    """The result of a tree that has succeeded or was cancelled."""
+def result(record: TreeRecord, outcome: Outcome | None) -> pb.Result:
+    """The result of a tree that has succeeded or was cancelled. outcome: as much of it as is to be shown."""
     ended = record.created if record.ended is None else record.ended
     message = pb.Result(
         name=tree_name(record.tree_id),
@@ -96,13 +99,13 @@ def result(record: TreeRecord) -> pb.Result:
         policy=record.policy,
         degraded=record.degraded,
     )
-    if record.outcome is not None:
-        _add_outcome(message, record.outcome)
+    if outcome is not None:
+        _add_outcome(message, outcome)
     return message
 
 
 def _add_outcome(message: pb.Result, outcome: Outcome) -> None:
-    message.ended_by = outcome.ended_by
+    message.ended_by, message.abridged = outcome.ended_by, outcome.abridged
     message.votes.extend(pb.Vote(answer=v.answer, weight=v.weight, nodes=v.nodes) for v in outcome.votes)
     if outcome.answer is not None:
         message.answer_state = pb.ANSWER_STATE_ANSWERED
@@ -147,6 +150,34 @@ def node(tree_id: str, record: NodeRecord) -> pb.Node:
         finish_reason=record.finish_reason,
         answer=record.answer or "",
         winning=record.winning,
+    )
+
+
+def thought(node: int, thought: Thought, text_start: int) -> pb.Thought:
+    """text_start: bytes of the trace's text before the node's own."""
+    return pb.Thought(
+        position=thought.position,
+        score=thought.score,
+        confidence=thought.confidence,
+        text_end=text_start + thought.text_end,
+        node=node,
+    )
+
+
+def worker(record: WorkerRecord) -> pb.Worker:
+    return pb.Worker(
+        name=worker_name(record.worker),
+        state=pb.WORKER_STATE_DRAINING if record.draining else pb.WORKER_STATE_SERVING,
+        model=record.model,
+        slots=record.slots,
+        free_slots=record.free_slots,
+        waiting_traces=record.waiting_traces,
+        trees=record.trees,
+        kv_use=record.kv_use,
+        max_context=record.max_context,
+        max_capacity=record.max_capacity,
+        scorer=record.scorer,
+        last_seen=timestamp(record.last_seen),
     )
 
 

@@ -11,13 +11,15 @@ import re
 import uuid
 from collections.abc import Iterator
 
+import grpc
 from google.protobuf import duration_pb2
 
 from gateway.catalogue import Catalogue
 from gateway.config import GatewayConfig
 from gateway.parameters import check_parameters
-from thoughtbeam.runtime.status import Violation, invalid
+from thoughtbeam.runtime.status import StatusError, Violation, invalid
 from thoughtbeam.v1 import reasoning_pb2 as pb
+from tree_store.events import is_event_id
 
 ROLES = ("system", "user", "assistant")
 MAX_NAME_CHARS = 200
@@ -26,11 +28,14 @@ MAX_TEMPERATURE = 2.0
 MAX_PAGE_SIZE = 1000
 
 
-def check_reason(request: pb.ReasonRequest, catalogue: Catalogue, config: GatewayConfig) -> None:
-    """Raises INVALID_ARGUMENT with every violation of the request."""
+def check_request(
+    request: pb.ReasonRequest | pb.SubmitRequest, catalogue: Catalogue, config: GatewayConfig
+) -> None:
+    """Raises INVALID_ARGUMENT with every violation of the request, then FAILED_PRECONDITION / NO_SCORER."""
     search = request.search
     violations = [
         *_request_id(request.request_id),
+        *(_event_id(request.after_event_id) if isinstance(request, pb.ReasonRequest) else ()),
         *_prompt(search, config.max_prompt_chars),
         *_model(search.model, catalogue),
         *_policy(search, catalogue.serving(search.model)),
@@ -39,6 +44,13 @@ def check_reason(request: pb.ReasonRequest, catalogue: Catalogue, config: Gatewa
         *_budgets(search.budgets, config.max_deadline, catalogue.serving(search.model).max_context),
     ]
     if violations:
+        raise invalid(*violations)
+    _check_scorer(search, catalogue.serving(search.model))
+
+
+def check_event_id(event_id: str) -> None:
+    """Raises INVALID_ARGUMENT for `after_event_id` when it is neither empty nor the id of an event."""
+    if violations := list(_event_id(event_id)):
         raise invalid(*violations)
 
 
@@ -59,6 +71,27 @@ def _request_id(request_id: str) -> Iterator[Violation]:
     # uuid.UUID also takes braces, a URN and no dashes at all
     if parsed.int == 0 or str(parsed) != request_id.lower():
         yield Violation("request_id", "must be a UUID other than all zeros, as 8-4-4-4-12 hexadecimal digits")
+
+
+def _event_id(event_id: str) -> Iterator[Violation]:
+    if event_id and not is_event_id(event_id):
+        allowed = "must be empty or the event_id of an event, {milliseconds}-{number}"
+        yield Violation("after_event_id", f"{allowed}; {_is(event_id)}")
+
+
+def _check_scorer(search: pb.Search, catalogue: Catalogue) -> None:
+    """A tree that needs scores would otherwise wait for a worker that can only refuse it."""
+    if not catalogue or catalogue.can_run(search.policy):
+        return
+    others = ", ".join(catalogue.unscored) or "none"
+    raise StatusError(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "NO_SCORER",
+        f"search.policy: {search.policy} needs scores, and no connected worker has a scorer. Start a prm"
+        " worker with a scorer made for this model (python -m prm_worker --scorer FILE) and name its"
+        f" address to the decoder worker (--scorer HOST:PORT). Policies that need no scores here: {others}",
+        metadata={"policy": search.policy, "unscored_policies": others},
+    )
 
 
 def _prompt(search: pb.Search, max_chars: int) -> Iterator[Violation]:

@@ -65,17 +65,22 @@ class WorkService(work_pb2_grpc.WorkServiceServicer):
 
     async def _listen(self, stream: WorkerStream, requests: AsyncIterator[work_pb2.WorkRequest]) -> None:
         async for request in requests:
-            if not request.HasField("credit"):
-                stream.close(invalid(Violation("message", "only credit may follow hello")))
-                return
-            self._fleet.grant(stream, request.credit.trees)
+            match request.WhichOneof("message"):
+                case "credit":
+                    self._fleet.grant(stream, request.credit.trees)
+                case "draining":
+                    self._fleet.drain(stream)
+                    log.info("worker_draining", worker=stream.worker)
+                case _:
+                    stream.close(invalid(Violation("message", "only credit and draining may follow hello")))
+                    return
         stream.close()
 
     async def _send(self, stream: WorkerStream, context: Context) -> None:
         # it polls, and does not keep an order of its own: one sender per stream keeps it
         pace = Throttler(rate_limit=self._rate)
+        message = work_pb2.WorkResponse(welcome=work_pb2.Welcome())
         while True:
-            message = await stream.next()
             if message.HasField("assignment"):
                 await pace.acquire()
             try:
@@ -84,6 +89,7 @@ class WorkService(work_pb2_grpc.WorkServiceServicer):
                 stream.close()
                 return
             stream.sent(message)
+            message = await stream.next()
 
 
 def _check_hello(request: work_pb2.WorkRequest | None) -> work_pb2.Hello:

@@ -2,6 +2,7 @@
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Machines are noisy: no test may fail because it was slow.
@@ -12,3 +13,9 @@ settings.load_profile("thoughtbeam")
 # the processes that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "no_asyncio_debug: runs so many tasks that asyncio's debug mode would take minutes"
+    )

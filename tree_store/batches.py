@@ -10,6 +10,7 @@ from typing import Any
 
 from tree_store.keys import TreeKeys
 from tree_store.model import Batch, Failure, NodeChange, NodeState, Outcome, RoundRecord, TreeState
+from tree_store.outcomes import IN_META, abridge, encode, encode_votes
 from tree_store.packing import pack_thoughts, pack_tokens
 
 # Kept by the scripts themselves, from the transitions.
@@ -36,6 +37,7 @@ TREE_OWNED = frozenset(COUNTERS) | {
         "assignment",
         "creation",
         "queue_entry",
+        "max_events",
     ),
     *("created", "started", "ended", "deadline", "expires", "cancel_requested"),
 }
@@ -46,11 +48,15 @@ Argument = str | int | float | bytes
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a tree ends: its final state, why ("" where that is obvious), and what is stored with it."""
+    """How a tree ends: its final state, why ("" where that is obvious), and what is stored with it.
+
+    outcome: the whole of it, JSON; "" for none.
+    """
 
     state: TreeState
     reason: str
     fields: Mapping[str, str]
+    outcome: str
 
 
 def ending(state: TreeState, outcome: Outcome | None, failure: Failure | None) -> Ending:
@@ -64,12 +70,12 @@ def ending(state: TreeState, outcome: Outcome | None, failure: Failure | None) -
     fields: dict[str, str] = {}
     reason = ""
     if outcome is not None:
-        fields |= _outcome_fields(outcome)
+        fields |= _outcome_fields(abridge(outcome, IN_META))
         reason = outcome.ended_by
     if failure is not None:
         fields |= _failure_fields(failure)
         reason = failure.reason
-    return Ending(state, reason, fields)
+    return Ending(state, reason, fields, "" if outcome is None else encode(outcome))
 
 
 def encode_nodes(
@@ -112,7 +118,8 @@ def encode_batch(
         if change.thoughts:
             names.append(keys.thoughts(change.node))
             appended.append(pack_thoughts(change.thoughts))
-    return names, [epoch, seq, json.dumps(body), batch.policy_state or "", *appended]
+    arguments: list[Argument] = [epoch, seq, json.dumps(body), batch.policy_state or "", *appended]
+    return names, arguments if end is None else [*arguments, end.outcome]
 
 
 def _encode_change(change: NodeChange) -> dict[str, Any]:
@@ -172,11 +179,10 @@ def _flat(fields: Mapping[str, str], owned: frozenset[str] = frozenset()) -> lis
 def _outcome_fields(outcome: Outcome) -> dict[str, str]:
     fields = {
         "answer_state": "no_answer" if outcome.answer is None else "answered",
-        "votes": json.dumps(
-            [{"answer": v.answer, "weight": v.weight, "nodes": v.nodes} for v in outcome.votes]
-        ),
+        "votes": encode_votes(outcome.votes),
         "ended_by": outcome.ended_by,
         "degraded": str(int(outcome.degraded)),
+        "abridged": str(int(outcome.abridged)),
     }
     if outcome.answer is not None:
         fields |= {

@@ -40,6 +40,13 @@ class DispatchQueue(Connection):
         with translated():
             await self._redis.xdel(QUEUE, entry)
 
+    async def oldest_wait(self) -> float | None:
+        """Seconds that the first entry has stood in the queue; None: the queue is empty."""
+        first = await self.queue(count=1)
+        if not first:
+            return None
+        return max(0.0, await self._now() - int(first[0][0].partition("-")[0]) / 1000)
+
     async def queue_length(self) -> int:
         """Entries in the queue."""
         with translated():

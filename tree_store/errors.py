@@ -30,6 +30,10 @@ class NodeNotFoundError(StoreError):
     """The tree has no node of that number."""
 
 
+class EventsTrimmedError(StoreError):
+    """A feed cannot be gone on with from an event: later ones have left it, or it has never had that one."""
+
+
 class RequestReusedError(StoreError):
     """The tree's id is taken by another request."""
 
@@ -95,3 +99,5 @@ def translated() -> Iterator[None]:
         raise StoreUnavailableError(str(error)) from error
     except redis_errors.ResponseError as error:
         raise refusal(str(error)) from error
+    except redis_errors.RedisError as error:  # a reply that is none, and whatever else it may come to raise
+        raise StoreError(str(error)) from error

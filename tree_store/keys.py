@@ -31,11 +31,14 @@ class TreeKeys:
     def __init__(self, tree_id: str) -> None:
         if not tree_id or "{" in tree_id or "}" in tree_id:
             raise ValueError(f"tree id {tree_id!r}: must not be empty nor contain braces")
+        self.tree_id = tree_id
         self._prefix = f"tb:{{{tree_id}}}:"
         self.meta = self._prefix + "meta"  # hash: state, epoch, counters, outcome, …
         self.events = self._prefix + "events"  # stream: every transition, in order
         self.policy = self._prefix + "policy"  # string: the policy's state, JSON
         self.rounds = self._prefix + "rounds"  # stream: one record per tournament
+        self.outcome = self._prefix + "outcome"  # string: the whole outcome, JSON
+        self.deleted = self._prefix + "deleted"  # hash: what was meta, while the tree is being deleted
 
     def node(self, number: int) -> str:
         """Hash: state, parent, mean score, …"""
@@ -63,7 +66,15 @@ class TreeKeys:
 
     def of_batch(self) -> list[str]:
         """The keys that every script which changes nodes is given first, in this order."""
-        return [*self.of_tree(), self.policy, self.rounds, *map(self.state, NodeState)]
+        return [*self.of_tree(), *self._others()]
+
+    def of_creation(self) -> list[str]:
+        """The keys that the script which creates the tree is given, in this order."""
+        return [*self.of_tree(), self.deleted]
+
+    def of_deletion(self) -> list[str]:
+        """The keys that the script which deletes the tree is given, in this order."""
+        return [*self.of_creation(), *self._others()]
 
     def of_nodes(self, numbers: Iterable[int]) -> list[str]:
         """All keys of these nodes."""
@@ -72,3 +83,6 @@ class TreeKeys:
             for number in numbers
             for key in (self.node(number), self.tokens(number), self.text(number), self.thoughts(number))
         ]
+
+    def _others(self) -> list[str]:
+        return [self.policy, self.rounds, self.outcome, *map(self.state, NodeState)]

@@ -174,6 +174,7 @@ class Outcome:
     """How a search ended. answer None: no finished trace gave one (NO_ANSWER); then node is None too.
 
     votes: all groups, best first. ended_by: the budget that ended it, or "". degraded: scores were missing.
+    abridged: texts were cut or votes left out (see outcomes.py).
     """
 
     answer: str | None
@@ -184,6 +185,7 @@ class Outcome:
     votes: tuple[VoteRecord, ...] = ()
     ended_by: str = ""
     degraded: bool = False
+    abridged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,8 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class NewTree:
     """A tree to create. search: the Search message as JSON; digest: of that search, to tell a retry from a
-    reused id; question: for people, cut by the caller. Times are seconds since the epoch."""
+    reused id; question: for people, cut by the caller; max_events: that its feed keeps, the newest. Times are
+    seconds since the epoch."""
 
     tree_id: str
     search: str
@@ -209,6 +212,7 @@ class NewTree:
     profile: str
     question: str
     deadline: float
+    max_events: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +236,8 @@ class TreeRecord:
 
     counts: nodes, roots, branches, one per node state, rounds, thoughts, evictions. usage: prompt, generated,
     recomputed (tokens). parameters: all in force, as JSON; "" until a worker has taken it. degraded: scores
-    are missing, as its owner says while it runs and the outcome in the end.
+    are missing, as its owner says while it runs and the outcome in the end. outcome: at most a KiB of it, see
+    `outcome` in reads.py. place: where it stands in the list of trees; "" when it was not read from there.
     """
 
     tree_id: str
@@ -256,3 +261,4 @@ class TreeRecord:
     usage: Mapping[str, int]
     outcome: Outcome | None
     failure: Failure | None
+    place: str = ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tree_store.connection import Connection, text, texts
 from tree_store.errors import NodeNotFoundError, TreeNotFoundError, translated
 from tree_store.keys import TREES, TreeKeys
-from tree_store.model import NodeContent, NodeRecord, TreeRecord
+from tree_store.model import NodeContent, NodeRecord, Outcome, TreeRecord
+from tree_store.outcomes import decode
 from tree_store.packing import unpack_thoughts, unpack_tokens
 from tree_store.records import node_record, tree_record
 
@@ -22,6 +24,12 @@ class TreeReads(Connection):
         if not fields:
             raise TreeNotFoundError(f"no tree {tree_id}")
         return tree_record(texts(fields))
+
+    async def outcome(self, tree_id: str) -> Outcome | None:
+        """The whole outcome of a tree, of which its record has at most a KiB; None: it has none."""
+        with translated():
+            stored = await self._redis.get(TreeKeys(tree_id).outcome)
+        return None if stored is None else decode(stored)
 
     async def nodes(self, tree_id: str, first: int = 1, count: int = 200) -> list[NodeRecord]:
         """Up to `count` nodes by number, from number `first` (1 or more) on. Raises TreeNotFoundError."""
@@ -62,36 +70,48 @@ class TreeReads(Connection):
         return None if state is None else state.decode()
 
     async def list_trees(self, count: int, before: str | None = None) -> list[TreeRecord]:
-        """Up to `count` trees, newest first; `before`: the last tree of the previous page.
+        """Up to `count` trees, newest first; fewer mean that there are no more.
 
-        Fewer than `count` means that there are no more. Raises TreeNotFoundError when `before` is gone.
+        before: the place of the last tree of the previous page, whether that is still there or not.
         """
         records: list[TreeRecord] = []
         while len(records) < count:
-            ids = await self._older(before, count - len(records))
-            if not ids:
+            listed = await self._older(before, count - len(records))
+            if not listed:
                 break
-            records += await self._trees(ids)
-            before = ids[-1]
+            records += await self._trees(listed)
+            before = _place(*listed[-1])
         return records
 
-    async def _older(self, before: str | None, count: int) -> list[str]:
-        start = 0
+    async def _older(self, before: str | None, count: int) -> list[tuple[str, float]]:
+        """Up to `count` (tree id, time of listing), newest first; of one time in the reverse order of ids."""
+        if before is None:
+            with translated():
+                found = await self._redis.zrange(TREES, 0, count - 1, desc=True, withscores=True)
+            return [(text(tree_id), time) for tree_id, time in found]
+        time, _, last = before.partition(" ")
         with translated():
-            if before is not None:
-                rank = await self._redis.zrevrank(TREES, before)
-                if rank is None:
-                    raise TreeNotFoundError(f"no tree {before}")
-                start = rank + 1
-            ids = [text(i) for i in await self._redis.zrange(TREES, start, start + count - 1, desc=True)]
-        # a tree made in between moves all ranks by one
-        return ids[ids.index(before) + 1 :] if before in ids else ids
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                pipeline.zrevrangebyscore(TREES, time, time, withscores=True)
+                pipeline.zrevrangebyscore(TREES, f"({time}", "-inf", start=0, num=count, withscores=True)
+                same, older = await pipeline.execute()
+        behind = [(tree_id, at) for tree_id, at in same if text(tree_id) < last]
+        return [(text(tree_id), at) for tree_id, at in [*behind, *older][:count]]
 
-    async def _trees(self, ids: Sequence[str]) -> list[TreeRecord]:
+    async def _trees(self, listed: Sequence[tuple[str, float]]) -> list[TreeRecord]:
         """Those of the trees that exist: an id is on the list before its tree is, and after it."""
         with translated():
             async with self._redis.pipeline(transaction=False) as pipeline:
-                for tree_id in ids:
+                for tree_id, _ in listed:
                     pipeline.hgetall(TreeKeys(tree_id).meta)
                 found = await pipeline.execute()
-        return [tree_record(texts(fields)) for fields in found if fields]
+        return [
+            replace(tree_record(texts(fields)), place=_place(*entry))
+            for entry, fields in zip(listed, found, strict=True)
+            if fields
+        ]
+
+
+def _place(tree_id: str, time: float) -> str:
+    """Where a tree stands in the list of trees."""
+    return f"{time!r} {tree_id}"

@@ -13,8 +13,8 @@ from tree_store.model import (
     Outcome,
     TreeRecord,
     TreeState,
-    VoteRecord,
 )
+from tree_store.outcomes import decode_votes
 
 
 def tree_record(fields: Mapping[str, str]) -> TreeRecord:
@@ -76,11 +76,10 @@ def _outcome(fields: Mapping[str, str]) -> Outcome | None:
         weight=float(fields.get("answer_weight", 0)),
         share=float(fields.get("answer_share", 0)),
         final_text=fields.get("answer_text", ""),
-        votes=tuple(
-            VoteRecord(v["answer"], v["weight"], tuple(v["nodes"])) for v in json.loads(fields["votes"])
-        ),
+        votes=decode_votes(fields["votes"]),
         ended_by=fields["ended_by"],
         degraded=fields["degraded"] == "1",
+        abridged=fields["abridged"] == "1",
     )
 
 

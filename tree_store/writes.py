@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tree_store.batches import Ending, encode_batch, encode_nodes, ending
@@ -37,7 +37,7 @@ _NOT_RESUMED = Failure(
 LATE_VOTE = 60.0
 # The nodes of a tree that ends early change only when it gets another owner in between.
 _END_ATTEMPTS = 5
-_NODES_PER_RETAIN = 250
+_NODES_PER_STEP = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,16 @@ class TreeWrites(TreeReads, DispatchQueue):
             "policy": new.policy,
             "profile": new.profile,
             "question": new.question,
+            "max_events": str(new.max_events),
         }
         arguments = [new.tree_id, new.digest, uuid.uuid4().hex, f"{new.deadline:.3f}"]
         arguments += [part for pair in fields.items() for part in pair]
-        return bool(await self._run("create", keys.of_tree(), arguments))
+        while (created := await self._run("create", keys.of_creation(), arguments)) < 0:
+            await self._finish_deletion(keys)
+        if created:
+            # again: the deletion of an earlier tree of this id may have come in between
+            await self._run("register", [TREES], [new.tree_id])
+        return bool(created)
 
     async def assign(self, tree_id: str, worker: str, lease: float) -> Assigned:
         """queued → running: a new epoch, owned by `worker` for `lease` seconds.
@@ -166,6 +172,33 @@ class TreeWrites(TreeReads, DispatchQueue):
         end = ending(TreeState.FAILED, None, _NOT_RESUMED)
         return await self._end_early("give_up", tree_id, end, f"{LATE_VOTE:.3f}")
 
+    async def delete(self, tree_id: str) -> None:
+        """Deletes a tree that has ended, and everything of it: for readers at once, in Redis in steps.
+
+        Cut short, it goes on when it is called again, or when a tree of the same id is created.
+
+        Raises TreeNotFoundError, TransitionRefusedError (it has not ended).
+        """
+        keys = TreeKeys(tree_id)
+        await self._run("delete", keys.of_deletion(), [])
+        await self._finish_deletion(keys)
+
+    async def _finish_deletion(self, keys: TreeKeys) -> None:
+        """Takes away what is left of a deleted tree, in steps; does nothing when nothing is."""
+        with translated():
+            nodes, entry = await self._redis.hmget(keys.deleted, "nodes", "queue_entry")
+        for numbers in _in_steps(int(nodes or 0)):
+            await self._run("delete_nodes", [keys.deleted, *keys.of_nodes(numbers)], [])
+        if entry:
+            await self.drop(text(entry))
+        with translated():
+            await self._redis.zrem(TREES, keys.tree_id)
+            await self._redis.unlink(keys.deleted)
+            followed = await self._redis.exists(keys.meta)
+        if followed:
+            # another deletion was quicker, and a new tree of the same id has come since
+            await self._run("register", [TREES], [keys.tree_id])
+
     async def _dispatch_again(self, tree_id: str, *, cancel: bool) -> None:
         if cancel:
             await self.request_cancel(tree_id)
@@ -222,6 +255,11 @@ class TreeWrites(TreeReads, DispatchQueue):
         if expires is None:
             return
         at = int(float(expires) * 1000)
-        for first in range(1, int(known) + 1, _NODES_PER_RETAIN):
-            last = min(first + _NODES_PER_RETAIN - 1, int(known))
-            await self._run("retain", keys.of_nodes(range(first, last + 1)), [at])
+        for numbers in _in_steps(int(known)):
+            await self._run("retain", keys.of_nodes(numbers), [at])
+
+
+def _in_steps(nodes: int) -> Iterator[range]:
+    """The numbers of so many nodes, in pieces for one script each."""
+    for first in range(1, nodes + 1, _NODES_PER_STEP):
+        yield range(first, min(first + _NODES_PER_STEP, nodes + 1))

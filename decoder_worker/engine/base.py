@@ -49,9 +49,10 @@ class HiddenRow:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
+# One is made per token, and a frozen one would take four times as long to make.
+@dataclass(slots=True)
 class TraceOutput:
-    """What one step gave one trace.
+    """What one step gave one trace; nobody changes it.
 
     tokens: new tokens, in order; the end token is included. row: the hidden row of the boundary passed
     last, which arrives with the step after the boundary token; where the last token of an add is a

@@ -144,14 +144,16 @@ class BoundaryCapture:
     def _advance(self, requests: Sequence[str], sampled: Sequence[Sequence[int]]) -> dict[str, int]:
         """Goes on by one step's tokens; returns where the wanted rows are, by request."""
         wanted: dict[str, int] = {}
-        for index, request in enumerate(requests):
-            tokens = sampled[index] if index < len(sampled) else ()
-            code = self._codes.get(request)
+        codes, table = self._codes, self._table
+        # one turn per token: the usual case, text after text, changes nothing and calls nothing
+        for index, (request, tokens) in enumerate(zip(requests, sampled, strict=False)):
+            code = codes.get(request)
             if code is None or not tokens:  # gone by now, or a piece of a prompt that is not its last
                 continue
             if code & BOUNDARY:
                 wanted[request] = index
-            self._codes[request] = code_after(self._table, code & TAIL, tokens[-1])
+            if code or tokens[-1] in table:
+                codes[request] = code_after(table, code & TAIL, tokens[-1])
         return wanted
 
 

@@ -41,6 +41,10 @@ class RunningTrace:
 
     def read(self, output: Any, row: HiddenRow | None) -> TraceOutput:
         """What one output of vLLM means for this trace. row: as captured, wanted or not."""
+        tokens = output.new_token_ids
+        if row is None and output.finish_reason is None and self.begun:  # nearly all of them
+            self.span.feed(tokens)
+            return TraceOutput(self.trace_id, tokens)
         if row is not None and not (self.span.open and (row.position >= self.start or self.first_row)):
             row = None
         cached = None
@@ -55,8 +59,8 @@ class RunningTrace:
             finish = _FINISH.get(int(output.finish_reason))
             if finish is None:
                 raise EngineError(f"vLLM ended trace {self.trace_id}: {output.finish_reason}", fatal=True)
-        self.span.feed(output.new_token_ids)
-        return TraceOutput(self.trace_id, output.new_token_ids, row, finish, cached)
+        self.span.feed(tokens)
+        return TraceOutput(self.trace_id, tokens, row, finish, cached)
 
 
 @dataclass(slots=True)
@@ -132,14 +136,18 @@ class Tap:
         """Notes a batch; returns the requests that are to be stopped at their boundary."""
         stopped: list[str] = []
         read: list[tuple[RunningTrace, TraceOutput]] = []
+        by_internal = self._by_internal
         for output in outputs:
-            handed = _handed(output)
-            if "step" in handed:
-                self._step, self._kv_use = handed["step"], handed["kv_use"]
-            trace = self.trace_of(output.request_id)
+            row = None
+            if output.kv_transfer_params:
+                handed = _handed(output)
+                if "step" in handed:
+                    self._step, self._kv_use = handed["step"], handed["kv_use"]
+                row = _row(handed)
+            trace = by_internal.get(output.request_id) or self.trace_of(output.request_id)
             if trace is None:
                 continue
-            found = trace.read(output, _row(handed))
+            found = trace.read(output, row)
             read.append((trace, found))
             if found.finish is not None:
                 self._forget(trace)
@@ -157,7 +165,7 @@ class Tap:
 
 def _handed(output: Any) -> Mapping[str, Any]:
     parameters = output.kv_transfer_params
-    if not parameters or HANDOVER not in parameters:
+    if HANDOVER not in parameters:
         return {}
     output.kv_transfer_params = None
     handed: Mapping[str, Any] = parameters[HANDOVER]

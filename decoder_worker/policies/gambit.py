@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar
 
 from decoder_worker.answers.votes import Candidate, Decision, decorrelated, weighted
@@ -135,20 +136,21 @@ class Gambit(Policy[GambitState]):
         standing = ranked(view.counting, unscored=p.unscored)
         n = len(standing)
         stable = self._stable(state)
-        b = [t for t in standing if self._may_be_branched(t) and (stable is None or t.number in stable)]
+        b = (t for t in standing if self._may_be_branched(t) and (stable is None or t.number in stable))
         if n < p.C and p.refill:
-            return _branches(b[: p.C - n])
+            return _branches(list(islice(b, p.C - n)))
         # n is C here, unless refill is off: then the exchange goes on among those that are left
-        k = min(p.K, len(b), n // 2)
-        parents = b[:k]
+        parents = list(islice(b, min(p.K, n // 2)))
         chosen = {trace.number for trace in parents}
-        others = [trace for trace in standing if trace.number not in chosen]
-        pruned = self._without_reserve(others)[::-1][:k]
+        others = self._without_reserve([trace for trace in standing if trace.number not in chosen])
+        pruned = list(islice(reversed(others), len(parents)))
         # an exchange: where the reserve spares some, fewer are branched
         return (*(Prune(trace.number) for trace in pruned), *_branches(parents[: len(pruned)]))
 
     def _without_reserve(self, traces: Sequence[Trace]) -> Sequence[Trace]:
         """All but the u most uncertain; ties go to the lower number, which is spared."""
+        if not self.parameters.reserve:
+            return traces
         by_uncertainty = sorted(traces, key=lambda t: (-uncertainty(t), t.number))
         spared = {trace.number for trace in by_uncertainty[: self.parameters.reserve]}
         return [trace for trace in traces if trace.number not in spared]

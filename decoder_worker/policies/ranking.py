@@ -33,7 +33,8 @@ def rewards(
 def ranked(traces: Collection[Trace], by: Aggregate = "mean", unscored: Unscored = "mean") -> list[Trace]:
     """By reward, descending; ties go to the lower node number."""
     stand = rewards(traces, by, unscored)
-    return sorted(traces, key=lambda t: (-stand[t.number], t.number))
+    order = sorted((-stand[trace.number], trace.number, trace) for trace in traces)
+    return [trace for _, _, trace in order]
 
 
 def lowest_until_freed(view: TreeView, pressure: Pressure, unscored: Unscored) -> list[Trace]:

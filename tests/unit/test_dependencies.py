@@ -102,7 +102,7 @@ def test_the_rust_built_wheels_are_those_that_vllm_brings() -> None:
     assert {name for name in names if signs_of_rust(name)} == RUST_BUILT_OF_VLLM
 
 
-@pytest.mark.parametrize("file", ["cpu.txt", "dev.txt"])
+@pytest.mark.parametrize("file", ["cpu.txt", "server.txt", "dev.txt"])
 def test_every_locked_requirement_has_hashes(file: str) -> None:
     entries = locked(file)
     assert len(entries) > 20
@@ -112,23 +112,25 @@ def test_every_locked_requirement_has_hashes(file: str) -> None:
 
 def test_torch_is_pinned_apart_from_the_locks() -> None:
     assert re.search(r"^torch==[\d.]+$", (REQUIREMENTS / "torch.txt").read_text(), re.MULTILINE)
-    for file in ("cpu.txt", "dev.txt"):
+    for file in ("cpu.txt", "server.txt", "dev.txt"):
         assert not {"torch", "torchvision", "torchaudio", "torchcodec", "triton"} & locked(file).keys()
 
 
-def test_the_locks_agree_where_they_overlap() -> None:
-    runtime, development = locked("cpu.txt"), locked("dev.txt")
-    common = runtime.keys() & development.keys()
+@pytest.mark.parametrize("file", ["server.txt", "dev.txt"])
+def test_the_locks_agree_where_they_overlap(file: str) -> None:
+    runtime, other = locked("cpu.txt"), locked(file)
+    common = runtime.keys() & other.keys()
     assert common
 
     def version(entry: str) -> str:
         return entry.split("==")[1].split()[0]
 
-    assert {n: version(runtime[n]) for n in common} == {n: version(development[n]) for n in common}
+    assert {n: version(runtime[n]) for n in common} == {n: version(other[n]) for n in common}
 
 
 def test_the_locks_hold_what_the_project_declares() -> None:
     for requirement in declared(frozenset({"cli", "server"})):
         assert canonicalize_name(requirement.name) in locked("cpu.txt")
+        assert canonicalize_name(requirement.name) in locked("server.txt")
     for requirement in declared(frozenset({"dev"})) - declared(frozenset()):
         assert canonicalize_name(requirement.name) in locked("dev.txt")

@@ -6,20 +6,22 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 
 def document(value: object) -> str:
     """One JSON document; times are ISO 8601, a value that is not there is null."""
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False)
+    return json.dumps(plain(value), indent=2, ensure_ascii=False)
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> Any:
+    """The same as what json takes: dicts, lists, strings, numbers."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -10,13 +11,25 @@ from collections.abc import Sequence
 import thoughtbeam
 from thoughtbeam import errors
 from thoughtbeam._channel import resolve_endpoint
-from thoughtbeam.cli import demo, exits, policies, redis, serve, solve, stop, tree
+from thoughtbeam.cli import (
+    demo,
+    exits,
+    load,
+    policies,
+    redis,
+    serve,
+    solve,
+    stop,
+    submit,
+    tree,
+    workers,
+)
 from thoughtbeam.local import LocalSetupError
 from thoughtbeam.supervision.signals import StopRequestedError
 from thoughtbeam.supervision.state import AlreadyRunningError
 from thoughtbeam.supervision.supervisor import ServiceFailedError
 
-_COMMANDS = (serve, solve, tree, policies, demo, redis, stop)
+_COMMANDS = (serve, solve, submit, tree, policies, workers, load, demo, redis, stop)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,7 +92,7 @@ def explain(error: errors.ApiError, endpoint: str) -> str:
                 f"show {tree_id}`, end it with `thoughtbeam tree cancel {tree_id}`"
             )
     text = " ".join(error.message.split())
-    if error.retry_after is not None:
+    if error.retry_after is not None and math.isfinite(error.retry_after):
         text += f"; try again in {error.retry_after:g} s"
     return f"{text} ({error.code.name}/{error.reason})"
 
@@ -96,7 +109,7 @@ def code_of(error: errors.ApiError) -> int:
             return exits.UNREACHABLE
         case errors.InvalidArgumentError() | errors.FailedPreconditionError() | errors.NotFoundError():
             return exits.USAGE
-        case errors.AlreadyExistsError():
+        case errors.AlreadyExistsError() | errors.OutOfRangeError():
             return exits.USAGE
         case _:
             return exits.FAILED

@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import itertools
 
-from thoughtbeam.cli import exits
+from thoughtbeam.cli import exits, tree_reading
 from thoughtbeam.cli.options import add_endpoint, add_json, open_client
+from thoughtbeam.cli.tree_ids import find, tree_id
 from thoughtbeam.cli.words import how_cancelled
-from thoughtbeam.client import Client
-from thoughtbeam.errors import NotFoundError
 
-_ID_LENGTH = 36
-_SEARCHED = 1000
 _DRAWN = 100
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("tree", help="list searches, draw or cancel one", description=__doc__)
+    parser = commands.add_parser(
+        "tree", help="list searches; draw, read, watch or end one", description=__doc__
+    )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="list searches, newest first", epilog=exits.SUMMARY)
@@ -40,6 +39,25 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "the path to the answer, then finished traces by score, then the rest",
     )
 
+    result = actions.add_parser(
+        "result",
+        help="print the answer and the votes of a search",
+        description="Prints how a search ended, however large its result is.",
+        epilog=exits.SUMMARY,
+    )
+    text = actions.add_parser(
+        "text",
+        help="print what a trace wrote, with the score of each thought",
+        description="Prints the text of one trace, and over each thought its score.",
+        epilog=exits.SUMMARY,
+    )
+    watch = actions.add_parser(
+        "watch",
+        help="print the events of a search as they come, a line each",
+        description="Prints the events of a search as they come, a line each, up to its last; with --json a "
+        "JSON object a line.",
+        epilog=exits.SUMMARY,
+    )
     cancel = actions.add_parser(
         "cancel",
         help="cancel a search",
@@ -47,9 +65,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         epilog=exits.SUMMARY,
     )
     cancel.set_defaults(run=cancel_tree)
-    cancel.add_argument("tree", metavar="ID", type=tree_id, help="of the search, or how it begins")
-    for action in (listing, show, cancel):
+    delete = actions.add_parser(
+        "delete",
+        help="delete a search",
+        description="Deletes a search that has ended, and everything of it.",
+        epilog=exits.SUMMARY,
+    )
+    delete.set_defaults(run=delete_tree)
+    delete.add_argument("--force", action="store_true", help="cancel it first, if it has not ended")
+    for action in (result, text, watch, cancel, delete):
+        action.add_argument("tree", metavar="ID", type=tree_id, help="of the search, or how it begins")
+    tree_reading.add_result(result)
+    tree_reading.add_text(text)
+    tree_reading.add_watch(watch)
+    for action in (listing, show, result, text, watch, cancel):
         add_json(action)
+    for action in (listing, show, result, text, watch, cancel, delete):
         add_endpoint(action)
 
 
@@ -78,7 +109,7 @@ def show_tree(args: argparse.Namespace) -> int:
     from thoughtbeam.cli.tree_drawing import draw_tree
 
     with open_client(args) as client:
-        tree = client.tree(_find(client, args.tree))
+        tree = client.tree(find(client, args.tree))
     if args.json:
         print(document(tree))
     else:
@@ -90,27 +121,14 @@ def cancel_tree(args: argparse.Namespace) -> int:
     from thoughtbeam.cli.document import document
 
     with open_client(args) as client:
-        tree = client.cancel(_find(client, args.tree))
+        tree = client.cancel(find(client, args.tree))
     print(document(tree) if args.json else f"{how_cancelled(tree.state)}: `thoughtbeam tree show {tree.id}`")
     return exits.OK
 
 
-def tree_id(text: str) -> str:
-    """An argument that names a search."""
-    if not text.strip():
-        raise argparse.ArgumentTypeError("an empty text names no search")
-    return text.strip()
-
-
-def _find(client: Client, wanted: str | None) -> str:
-    """The full id; of an id that begins so, if there is only one; None: of the newest search."""
-    if wanted is not None and len(wanted) >= _ID_LENGTH:
-        return wanted
-    recent = itertools.islice(client.trees(page_size=_SEARCHED), _SEARCHED)
-    found = [t.id for t in recent if wanted is None or t.id.startswith(wanted)]
-    if not found and wanted is None:
-        raise NotFoundError("no searches are kept", reason="TREE_NOT_FOUND")
-    if len(found) != 1 and wanted is not None:
-        how_many = f"{len(found) or 'none'} of the last {_SEARCHED} searches begin with {wanted!r}"
-        raise NotFoundError(how_many, reason="TREE_NOT_FOUND")
-    return found[0]
+def delete_tree(args: argparse.Namespace) -> int:
+    with open_client(args) as client:
+        found = find(client, args.tree)
+        client.delete(found, force=args.force)
+    print(f"deleted {found}")
+    return exits.OK

@@ -168,6 +168,8 @@ def _from_file(
     if not named:
         return
     sections = _read_file(Path(named), source)
+    # it stands in messages of one line, and in comments of a TOML file
+    named = named if named.isprintable() else repr(named)
     mine = {one.name: one for one in known.values() if not one.about.common}
     common = {one.name: one for one in known.values() if one.about.common}
     _check_sections(sections, program, named)

@@ -18,6 +18,10 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 # some calls fail and some do not): a call is refused always or never.
 MAX_METADATA_BYTES = 16 * 1024
 
+# That wait to be taken up. By default gRPC cancels some above 1,000 and all above 3,000, and clients do not
+# repeat them: a gateway that comes back would lose those whom it served.
+MAX_PENDING_CALLS = 100_000
+
 _LIMITS = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -28,6 +32,12 @@ _LIMITS = [
 _RECONNECT = [
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+_SERVER = [
+    # a second server on the same port is an error, not a silent half of the traffic
+    ("grpc.so_reuseport", 0),
+    ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
 ]
 
 
@@ -51,6 +61,8 @@ class Keepalive:
         return [
             ("grpc.keepalive_time_ms", round(self.interval * 1000)),
             ("grpc.keepalive_timeout_ms", round(self.timeout * 1000)),
+            # gRPC has pings of its own, and while one is out it sends no other; it would wait a minute for it
+            ("grpc.http2.ping_timeout_ms", round(self.timeout * 1000)),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", round(self.interval * 500)),
@@ -68,8 +80,7 @@ def channel_options(keepalive: Keepalive = KEEPALIVE) -> list[tuple[str, int]]:
 
 def server_options(keepalive: Keepalive = KEEPALIVE) -> list[tuple[str, int]]:
     """The options of a server."""
-    # a second server on the same port is an error, not a silent half of the traffic
-    return [*keepalive.options, *_LIMITS, ("grpc.so_reuseport", 0)]
+    return [*keepalive.options, *_LIMITS, *_SERVER]
 
 
 CHANNEL_OPTIONS: Sequence[tuple[str, int]] = channel_options()
@@ -78,6 +89,10 @@ CHANNEL_OPTIONS: Sequence[tuple[str, int]] = channel_options()
 def open_channel(target: str, keepalive: Keepalive = KEEPALIVE) -> grpc.aio.Channel:
     """An insecure channel with our settings."""
     return grpc.aio.insecure_channel(target, options=channel_options(keepalive))
+
+
+class ListenError(OSError):
+    """An address that a server cannot listen on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +129,7 @@ async def start_server(
     """Starts a server on `host:port` (port 0: any free one).
 
     add: each registers one servicer with the server that it is called with. services: their full names.
-    Raises OSError when the address cannot be bound.
+    Raises ListenError when the address cannot be bound.
     """
     from grpc_health.v1 import health, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection
@@ -128,7 +143,7 @@ async def start_server(
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
-        raise OSError(f"cannot listen on {address}: {error}") from error
+        raise ListenError(f"cannot listen on {address}: {error}") from error
     running = Server(server, servicer, port, tuple(services))
     await running.set_serving(False)
     await server.start()

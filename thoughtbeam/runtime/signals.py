@@ -12,12 +12,18 @@ from types import FrameType
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
-def stop_on_signals() -> asyncio.Event:
-    """An event that SIGTERM or SIGINT sets."""
+def stop_on_signals(again: asyncio.Event | None = None) -> asyncio.Event:
+    """An event that SIGTERM or SIGINT sets. again: one that the next of them sets."""
     stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if again is not None and stop.is_set():
+            again.set()
+        stop.set()
+
     loop = asyncio.get_running_loop()
     for number in STOPPING:
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, on_signal)
     return stop
 
 

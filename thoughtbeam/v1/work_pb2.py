@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from thoughtbeam.v1 import reasoning_pb2 as thoughtbeam_dot_v1_dot_reasoning__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19thoughtbeam/v1/work.proto\x12\x0ethoughtbeam.v1\x1a\x1ethoughtbeam/v1/reasoning.proto\"\x98\x01\n\x0bWorkRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x15.thoughtbeam.v1.HelloH\x00\x12(\n\x06\x63redit\x18\x02 \x01(\x0b\x32\x16.thoughtbeam.v1.CreditH\x00\x12,\n\x08\x64raining\x18\x03 \x01(\x0b\x32\x18.thoughtbeam.v1.DrainingH\x00\x42\t\n\x07message\"\x81\x01\n\x0cWorkResponse\x12\x30\n\nassignment\x18\x01 \x01(\x0b\x32\x1a.thoughtbeam.v1.AssignmentH\x00\x12\x34\n\x0c\x63\x61ncellation\x18\x02 \x01(\x0b\x32\x1c.thoughtbeam.v1.CancellationH\x00\x42\t\n\x07message\"\x9a\x01\n\x05Hello\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x13\n\x0bmax_context\x18\x04 \x01(\r\x12\x14\n\x0cmax_capacity\x18\x05 \x01(\r\x12(\n\x08policies\x18\x06 \x03(\x0b\x32\x16.thoughtbeam.v1.Policy\x12\x0e\n\x06scorer\x18\x07 \x01(\t\"\x17\n\x06\x43redit\x12\r\n\x05trees\x18\x01 \x01(\r\"\n\n\x08\x44raining\"T\n\nAssignment\x12\x0f\n\x07tree_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12&\n\x06search\x18\x03 \x01(\x0b\x32\x16.thoughtbeam.v1.Search\"\x1f\n\x0c\x43\x61ncellation\x12\x0f\n\x07tree_id\x18\x01 \x01(\t2T\n\x0bWorkService\x12\x45\n\x04Work\x12\x1b.thoughtbeam.v1.WorkRequest\x1a\x1c.thoughtbeam.v1.WorkResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19thoughtbeam/v1/work.proto\x12\x0ethoughtbeam.v1\x1a\x1ethoughtbeam/v1/reasoning.proto\"\x98\x01\n\x0bWorkRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x15.thoughtbeam.v1.HelloH\x00\x12(\n\x06\x63redit\x18\x02 \x01(\x0b\x32\x16.thoughtbeam.v1.CreditH\x00\x12,\n\x08\x64raining\x18\x03 \x01(\x0b\x32\x18.thoughtbeam.v1.DrainingH\x00\x42\t\n\x07message\"\xad\x01\n\x0cWorkResponse\x12\x30\n\nassignment\x18\x01 \x01(\x0b\x32\x1a.thoughtbeam.v1.AssignmentH\x00\x12\x34\n\x0c\x63\x61ncellation\x18\x02 \x01(\x0b\x32\x1c.thoughtbeam.v1.CancellationH\x00\x12*\n\x07welcome\x18\x03 \x01(\x0b\x32\x17.thoughtbeam.v1.WelcomeH\x00\x42\t\n\x07message\"\x9a\x01\n\x05Hello\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x13\n\x0bmax_context\x18\x04 \x01(\r\x12\x14\n\x0cmax_capacity\x18\x05 \x01(\r\x12(\n\x08policies\x18\x06 \x03(\x0b\x32\x16.thoughtbeam.v1.Policy\x12\x0e\n\x06scorer\x18\x07 \x01(\t\"\x17\n\x06\x43redit\x12\r\n\x05trees\x18\x01 \x01(\r\"\n\n\x08\x44raining\"\t\n\x07Welcome\"T\n\nAssignment\x12\x0f\n\x07tree_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12&\n\x06search\x18\x03 \x01(\x0b\x32\x16.thoughtbeam.v1.Search\"\x1f\n\x0c\x43\x61ncellation\x12\x0f\n\x07tree_id\x18\x01 \x01(\t2T\n\x0bWorkService\x12\x45\n\x04Work\x12\x1b.thoughtbeam.v1.WorkRequest\x1a\x1c.thoughtbeam.v1.WorkResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,17 +35,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKREQUEST']._serialized_start=78
   _globals['_WORKREQUEST']._serialized_end=230
   _globals['_WORKRESPONSE']._serialized_start=233
-  _globals['_WORKRESPONSE']._serialized_end=362
-  _globals['_HELLO']._serialized_start=365
-  _globals['_HELLO']._serialized_end=519
-  _globals['_CREDIT']._serialized_start=521
-  _globals['_CREDIT']._serialized_end=544
-  _globals['_DRAINING']._serialized_start=546
-  _globals['_DRAINING']._serialized_end=556
-  _globals['_ASSIGNMENT']._serialized_start=558
-  _globals['_ASSIGNMENT']._serialized_end=642
-  _globals['_CANCELLATION']._serialized_start=644
-  _globals['_CANCELLATION']._serialized_end=675
-  _globals['_WORKSERVICE']._serialized_start=677
-  _globals['_WORKSERVICE']._serialized_end=761
+  _globals['_WORKRESPONSE']._serialized_end=406
+  _globals['_HELLO']._serialized_start=409
+  _globals['_HELLO']._serialized_end=563
+  _globals['_CREDIT']._serialized_start=565
+  _globals['_CREDIT']._serialized_end=588
+  _globals['_DRAINING']._serialized_start=590
+  _globals['_DRAINING']._serialized_end=600
+  _globals['_WELCOME']._serialized_start=602
+  _globals['_WELCOME']._serialized_end=611
+  _globals['_ASSIGNMENT']._serialized_start=613
+  _globals['_ASSIGNMENT']._serialized_end=697
+  _globals['_CANCELLATION']._serialized_start=699
+  _globals['_CANCELLATION']._serialized_end=730
+  _globals['_WORKSERVICE']._serialized_start=732
+  _globals['_WORKSERVICE']._serialized_end=816
 # @@protoc_insertion_point(module_scope)

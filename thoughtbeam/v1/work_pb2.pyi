@@ -18,12 +18,14 @@ class WorkRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ...) -> None: ...
 
 class WorkResponse(_message.Message):
-    __slots__ = ("assignment", "cancellation")
+    __slots__ = ("assignment", "cancellation", "welcome")
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     CANCELLATION_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
     assignment: Assignment
     cancellation: Cancellation
-    def __init__(self, assignment: _Optional[_Union[Assignment, _Mapping]] = ..., cancellation: _Optional[_Union[Cancellation, _Mapping]] = ...) -> None: ...
+    welcome: Welcome
+    def __init__(self, assignment: _Optional[_Union[Assignment, _Mapping]] = ..., cancellation: _Optional[_Union[Cancellation, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("worker", "model", "slots", "max_context", "max_capacity", "policies", "scorer")
@@ -50,6 +52,10 @@ class Credit(_message.Message):
     def __init__(self, trees: _Optional[int] = ...) -> None: ...
 
 class Draining(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Welcome(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

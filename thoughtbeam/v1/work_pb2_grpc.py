@@ -48,7 +48,7 @@ class WorkServiceServicer:
 
     def Work(self, request_iterator, context):
         """The worker opens with Hello and then grants credit, one for each tree that it is ready to start;
-        the gateway answers with assignments and cancellations. When the stream ends, unused credit is
+        the gateway answers with a welcome, assignments and cancellations. When the stream ends, unused credit is
         void and running trees go on: their leases are renewed in the tree store.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

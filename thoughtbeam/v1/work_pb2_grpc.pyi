@@ -35,7 +35,7 @@ class WorkServiceStub:
     def __new__(cls, channel: _aio.Channel) -> WorkServiceAsyncStub: ...
     Work: _grpc.StreamStreamMultiCallable[_work_pb2.WorkRequest, _work_pb2.WorkResponse]
     """The worker opens with Hello and then grants credit, one for each tree that it is ready to start;
-    the gateway answers with assignments and cancellations. When the stream ends, unused credit is
+    the gateway answers with a welcome, assignments and cancellations. When the stream ends, unused credit is
     void and running trees go on: their leases are renewed in the tree store.
     """
 
@@ -46,7 +46,7 @@ class WorkServiceAsyncStub(WorkServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Work: _aio.StreamStreamMultiCallable[_work_pb2.WorkRequest, _work_pb2.WorkResponse]  # type: ignore[assignment]
     """The worker opens with Hello and then grants credit, one for each tree that it is ready to start;
-    the gateway answers with assignments and cancellations. When the stream ends, unused credit is
+    the gateway answers with a welcome, assignments and cancellations. When the stream ends, unused credit is
     void and running trees go on: their leases are renewed in the tree store.
     """
 
@@ -60,7 +60,7 @@ class WorkServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_work_pb2.WorkResponse], _abc.AsyncIterator[_work_pb2.WorkResponse]]:
         """The worker opens with Hello and then grants credit, one for each tree that it is ready to start;
-        the gateway answers with assignments and cancellations. When the stream ends, unused credit is
+        the gateway answers with a welcome, assignments and cancellations. When the stream ends, unused credit is
         void and running trees go on: their leases are renewed in the tree store.
         """
 

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.integration.discipline import leaves_nothing_behind
 from tree_store.embedded import EmbeddedServer
+
+__all__ = ["leaves_nothing_behind"]
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,8 @@ from google.protobuf import json_format
 from decoder_worker.answers.equivalence import Equivalence
 from decoder_worker.engine.base import SamplingSpec, StepBatch
 from decoder_worker.engine.scripted import ScriptedConfig, ScriptedEngine
-from decoder_worker.engine.scripted_traces import Drawn, ScriptedTokenizer, TraceSource, score_in
+from decoder_worker.engine.scripted_traces import Drawn, Replay, ScriptedTokenizer, TraceSource, score_in
+from decoder_worker.gateway_link import GatewayLink
 from decoder_worker.scoring.client import BoundaryRow, Deliver, ScoredRow, ScoringClient
 from decoder_worker.worker import Worker, WorkerConfig
 from tests.integration.gateway.harness import eventually
@@ -74,9 +75,14 @@ def drawn(seed: int, **kind: Any) -> TraceSource:
     return _Everywhere(Drawn(seed, **kind))
 
 
+def replayed(*traces: Sequence[int]) -> TraceSource:
+    """These traces, the first for node 1, the same for every tree."""
+    return _Everywhere(Replay({str(number): trace for number, trace in enumerate(traces, 1)}))
+
+
 @dataclass(frozen=True)
 class _Everywhere:
-    source: Drawn
+    source: TraceSource
 
     def continuation(self, trace_id: str, tokens: Sequence[int]) -> Iterator[int]:
         return self.source.continuation(trace_id.rpartition("/")[2], tokens)
@@ -122,12 +128,15 @@ def _scored(row: BoundaryRow) -> ScoredRow:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A running worker. store: a connection of the test's own to the same Redis."""
+    """A running worker. store: a connection of the test's own to the same Redis. running: ends when it has
+    stopped."""
 
     worker: Worker
     engine: RecordingEngine
     store: TreeStore
     stop: asyncio.Event
+    hurry: asyncio.Event
+    running: asyncio.Task[None]
 
     async def give(self, tree_id: str) -> int:
         """Assigns a queued tree to this worker, as a gateway would. Returns the epoch."""
@@ -155,32 +164,42 @@ async def working(
     profile: str = "tiny",
     max_capacity: int = 512,
     lease: float = LONG_LEASE,
+    drain: float = 0.0,
+    gateway: str = "",
     scoring: ScriptedScoring | ScoringClient | None = None,
     equivalence: Equivalence | None = None,
     own_store: TreeStore | None = None,
 ) -> AsyncIterator[Bench]:
     """A worker for the length of the block; then it hands back what it runs, as at SIGTERM.
 
-    own_store: the worker's; by default one on redis_url. scoring: by default scripted.
+    gateway: host:port of one to be linked to; by default trees come from `Bench.give` only. own_store: the
+    worker's; by default one on redis_url. scoring: by default scripted.
     """
     store, of_worker = TreeStore.connect(redis_url), own_store or TreeStore.connect(redis_url)
-    stop, up = asyncio.Event(), asyncio.Event()
+    stop, hurry, up = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def link() -> None:
-        up.set()
-        await asyncio.Event().wait()
+    async def on_state(serving: bool) -> None:
+        if serving:
+            up.set()
 
     try:
         async with equivalence or Equivalence() as grouping:
-            config = WorkerConfig(name, profile, max_capacity, lease)
+            config = WorkerConfig(name, profile, max_capacity, lease, drain, "scripted")
             scorer: Any = scoring or ScriptedScoring()
             worker = Worker(config, engine, of_worker, scorer, grouping)
-            running = asyncio.create_task(worker.run(stop, link))
+
+            async def no_link() -> None:
+                up.set()
+                await worker.leaving.wait()
+
+            link = GatewayLink(gateway, worker, on_state).run if gateway else no_link
+            running = asyncio.create_task(worker.run(stop, link, hurry))
             try:
                 await up.wait()
-                yield Bench(worker, engine, store, stop)
+                yield Bench(worker, engine, store, stop, hurry, running)
             finally:
                 stop.set()
+                hurry.set()
                 await running
     finally:
         await of_worker.close()

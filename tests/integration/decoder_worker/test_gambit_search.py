@@ -70,6 +70,7 @@ class Director:
         await self._engine.advance()
 
 
+@pytest.mark.no_asyncio_debug
 async def test_the_published_accounting(redis_url: str) -> None:
     """1,595 nodes = 256 roots + 1,339 branches; 1,083 pruned, 256 finished, 256 cancelled.
 

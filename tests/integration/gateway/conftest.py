@@ -10,8 +10,11 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.config import GatewayConfig
+from tests.integration.discipline import leaves_nothing_behind
 from tests.integration.gateway.harness import Gateway, running_gateway
 from tree_store.embedded import EmbeddedServer
+
+__all__ = ["leaves_nothing_behind"]
 
 
 @pytest.fixture(scope="package")

@@ -14,7 +14,7 @@ import grpc
 
 from gateway.config import GatewayConfig
 from gateway.main import serve
-from thoughtbeam.runtime.rpc import open_channel
+from thoughtbeam.runtime.rpc import KEEPALIVE, Keepalive, open_channel
 from thoughtbeam.runtime.status import StatusError, from_rpc_error
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from thoughtbeam.v1 import reasoning_pb2_grpc
@@ -92,6 +92,25 @@ async def read(call: Any) -> Answer:
     return Answer(events, result, None)
 
 
+async def watched(call: Any) -> list[pb.TreeEvent]:
+    """All events of a call of WatchTree. Raises AioRpcError."""
+    events: list[pb.TreeEvent] = []
+    async with asyncio.timeout(PATIENCE):
+        while (message := await call.read()) is not grpc.aio.EOF:
+            events.append(message.event)
+    return events
+
+
+async def refused(call: Awaitable[Any]) -> StatusError:
+    """The error that a call ends with."""
+    async with asyncio.timeout(PATIENCE):
+        try:
+            await call
+        except grpc.aio.AioRpcError as error:
+            return from_rpc_error(error)
+    raise AssertionError("the call ended well")
+
+
 async def read_until(call: Any, wanted: Callable[[pb.TreeEvent], bool]) -> pb.TreeEvent:
     """Reads events up to the first that is wanted."""
     async with asyncio.timeout(PATIENCE):
@@ -143,12 +162,12 @@ def request(**changed: Any) -> pb.ReasonRequest:
 
 
 @asynccontextmanager
-async def running_gateway(config: GatewayConfig) -> AsyncIterator[Gateway]:
-    """A gateway for the length of the block; `stop` ends it before, as SIGTERM would."""
+async def running_gateway(config: GatewayConfig, keepalive: Keepalive = KEEPALIVE) -> AsyncIterator[Gateway]:
+    """A gateway for the length of the block; `stop` ends it before, as SIGTERM would. keepalive: its own."""
     stopping = asyncio.Event()
     listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     config = dataclasses.replace(config, listen="127.0.0.1:0")
-    serving = asyncio.create_task(serve(config, stopping, listening.set_result))
+    serving = asyncio.create_task(serve(config, stopping, listening.set_result, keepalive))
     await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         await serving

@@ -167,7 +167,7 @@ class ScriptedWorker:
             async for message in self.stream:
                 if message.HasField("assignment"):
                     self.assignments.put_nowait(message.assignment)
-                else:
+                elif message.HasField("cancellation"):
                     self.cancellations.put_nowait(message.cancellation.tree_id)
         except grpc.aio.AioRpcError as error:
             self.error = error

@@ -42,6 +42,7 @@ async def passing_worker(gateway: Gateway, chance: random.Random, name: str) -> 
         await asyncio.sleep(chance.random() * 0.1)
 
 
+@pytest.mark.no_asyncio_debug
 async def test_what_comes_and_goes_leaves_nothing_behind(
     config: GatewayConfig, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -195,6 +195,7 @@ async def test_a_tree_that_no_worker_fits_keeps_its_place(gateway: Gateway) -> N
         for _ in range(2):
             await looked_for_work(gateway)
         assert small.assignments.empty()
+        await queue_shrinks_to(gateway.store, len(large))
         assert [tree_id for _, tree_id in await gateway.store.queue()] == large
         async with scripted_worker(gateway.channel, gateway.store, "w2", "large") as worker:
             taken = []
@@ -316,9 +317,14 @@ async def refusal(
         await stream.write(message)
     await stream.done_writing()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stream.read()
+        await read_to_end(stream)
     error = from_rpc_error(caught.value)
     return error.code, error.reason, [v.field for v in error.violations]
+
+
+async def read_to_end(stream: Any) -> None:
+    while await stream.read() is not grpc.aio.EOF:
+        pass
 
 
 GOOD_HELLO = work_pb2.Hello(worker="w", model="tiny", slots=1, max_context=1, max_capacity=1)

@@ -88,7 +88,7 @@ async def test_no_answer_is_a_stated_outcome(gateway: Gateway) -> None:
     ("failure", "code"),
     [
         (
-            Failure(3, "INVALID_PARAMETER", "bad", (("search.parameters.K", "at most C / 2 = 1, is 2"),)),
+            Failure(3, "INVALID_FIELD", "bad", (("search.parameters.K", "at most C / 2 = 1, is 2"),)),
             grpc.StatusCode.INVALID_ARGUMENT,
         ),
         (Failure(9, "NO_SCORER", "train one"), grpc.StatusCode.FAILED_PRECONDITION),
@@ -317,6 +317,7 @@ async def test_the_bound_of_the_queue_holds_when_many_come_at_once(config: Gatew
     assert {error.code() for error in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
+@pytest.mark.no_asyncio_debug
 async def test_hundreds_of_clients_are_watched_at_once(gateway: Gateway) -> None:
     asked = [request() for _ in range(250)]
     async with scripted_worker(gateway.channel, gateway.store) as worker:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.integration.gateway.harness import PATIENCE, Gateway
 
 
+@pytest.mark.no_asyncio_debug
 async def test_more_commands_than_connections_wait_their_turn(gateway: Gateway) -> None:
     await asyncio.gather(*(gateway.store.ping() for _ in range(1000)))
 

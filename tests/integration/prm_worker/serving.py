@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +55,13 @@ async def served(
         finally:
             await server.stop(grace=0)
             task.cancel()
+
+
+async def eventually(true: Callable[[], Awaitable[bool]]) -> None:
+    """Waits for something that is going to be true."""
+    async with asyncio.timeout(60):
+        while not await true():  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.02)
 
 
 def free_port() -> int:

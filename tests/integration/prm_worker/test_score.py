@@ -12,7 +12,7 @@ import pytest
 import torch
 from grpc import StatusCode
 from grpc.aio import AioRpcError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from prm_worker.scorer_file import Metadata
@@ -148,6 +148,64 @@ async def test_a_malformed_tensor_is_refused_by_field(stub: Any) -> None:
 
     assert error.code is StatusCode.INVALID_ARGUMENT
     assert error.violations[0].field == "rows.data"
+    await still_scores(stub)
+
+
+ITEM_BYTES = {pb.DATA_TYPE_FLOAT32: 4, pb.DATA_TYPE_FLOAT16: 2, pb.DATA_TYPE_BFLOAT16: 2}
+MAX_UINT32 = 2**32 - 1
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> pb.Tensor:
+    """Tensors as a broken or a hostile caller would send them: each part is right or wrong by itself."""
+    rows = draw(st.integers(1, 6))
+    dtype = draw(st.sampled_from(list(ITEM_BYTES)) | st.integers(-(2**31), 2**31 - 1))
+    sizes = st.integers(0, 8) | st.sampled_from([HIDDEN, 512, 513, 2**16, 2**31, MAX_UINT32])
+    shape = draw(st.just([rows, HIDDEN]) | st.lists(sizes, max_size=5))
+    length = rows * HIDDEN * ITEM_BYTES.get(dtype, 4) + draw(st.just(0) | st.integers(-9, 9))
+    data = bytearray(max(0, length))
+    for place in draw(st.lists(st.integers(0, max(0, len(data) - 1)), max_size=2)):
+        if data:
+            data[place] = draw(st.sampled_from([0x7F, 0x80, 0xFF, 0x01]))
+    return pb.Tensor(dtype=dtype, shape=shape, data=bytes(data))  # type: ignore[arg-type]
+
+
+def fault_of(tensor: pb.Tensor) -> str | None:
+    """The field that is wrong by the words of scoring.proto; None for a good one."""
+    if tensor.dtype not in ITEM_BYTES:
+        return "rows.dtype"
+    if len(tensor.shape) != 2 or not 1 <= tensor.shape[0] <= 512 or tensor.shape[1] < 1:
+        return "rows.shape"
+    if len(tensor.data) != tensor.shape[0] * tensor.shape[1] * ITEM_BYTES[tensor.dtype]:
+        return "rows.data"
+    (kind,) = (kind for kind, number in DTYPES.items() if number == tensor.dtype)
+    values = torch.frombuffer(bytearray(tensor.data), dtype=kind).float()
+    assume(
+        not (values.isfinite() & (values.abs() > 1e30)).any()
+    )  # whether it overflows is the scorer's to say
+    return None if values.isfinite().all() else "rows.data"
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tensor=tensors())
+async def test_whatever_is_wrong_with_a_tensor_is_named_and_the_next_call_works(
+    stub: Any, tensor: pb.Tensor
+) -> None:
+    fault = fault_of(tensor)
+    rows = tensor.shape[0] if tensor.shape else 1
+    request = request_of(torch.zeros(1, HIDDEN), [min(rows, MAX_UINT32)])
+    request.rows.CopyFrom(tensor)
+
+    if fault is None and tensor.shape[1] == HIDDEN:
+        assert len(scores_of(await stub.Score(request))) == tensor.shape[0]
+        return
+    error = await refusal(stub, request)
+
+    if fault is None:
+        assert (error.code, error.reason) == (StatusCode.FAILED_PRECONDITION, "SCORER_MISMATCH")
+    else:
+        assert error.code is StatusCode.INVALID_ARGUMENT
+        assert [violation.field for violation in error.violations] == [fault]
     await still_scores(stub)
 
 

@@ -63,7 +63,7 @@ async def service(vllm_engine: VllmEngine, valkey: str) -> AsyncIterator[Service
 async def working(
     service: Service, *, name: str = "worker", scorer: str = "", scorer_deadline: float = 60.0
 ) -> AsyncIterator[Worker]:
-    """A decoder worker for the length of the block; then it hands back what it runs, as at SIGTERM."""
+    """A decoder worker for the length of the block; then it hands back what it runs, as at two SIGTERMs."""
     info = service.engine.info
     scoring = ScoringClient(
         scorer or service.scorer,
@@ -76,14 +76,15 @@ async def working(
     store = TreeStore.connect(service.redis_url)
     try:
         async with Equivalence() as equivalence:
-            worker = Worker(WorkerConfig(name, profile="tiny"), service.engine, store, scoring, equivalence)
+            config = WorkerConfig(name, "tiny", 512, lease_seconds=10.0, drain_seconds=0.0, scorer_kind="mlp")
+            worker = Worker(config, service.engine, store, scoring, equivalence)
             connected = asyncio.Event()
 
             async def on_state(up: bool) -> None:
                 if up:
                     connected.set()
 
-            link = GatewayLink(f"127.0.0.1:{service.gateway.port}", worker, "mlp", on_state)
+            link = GatewayLink(f"127.0.0.1:{service.gateway.port}", worker, on_state)
             running = asyncio.create_task(worker.run(stop, link.run))
             try:
                 await connected.wait()

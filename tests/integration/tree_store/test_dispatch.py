@@ -78,15 +78,27 @@ async def test_workers_are_there_until_they_fall_silent(store: TreeStore, client
     await store.announce_worker("a@host:1", {"slots": "32", "draining": "1"}, 30)
     await store.announce_worker("a@host:1", {"slots": "64"}, 30)
     await store.announce_worker("b@host:2", {"slots": "8"}, 30)
-    assert (await store.workers()).keys() == {"a@host:1", "b@host:2"}
+    assert [w.worker for w in await store.workers()] == ["a@host:1", "b@host:2"]
 
     await store.announce_worker("b@host:2", {"slots": "8"}, 0.05)
     await asyncio.sleep(0.1)
 
-    assert await store.workers() == {"a@host:1": {"slots": "64"}}
+    assert [(w.worker, w.slots) for w in await store.workers()] == [("a@host:1", 64)]
     assert client.pttl("tb:worker:a@host:1") > 0
     await store.sweep()
     assert client.zrange(WORKERS, 0, -1) == ["a@host:1"]
+
+
+async def test_a_worker_that_says_that_it_leaves_is_gone_at_once(store: TreeStore, client: Client) -> None:
+    for worker in ("a@host:1", "b@host:2"):
+        await store.announce_worker(worker, {"slots": "8"}, 30)
+
+    for _ in range(2):  # as after a lost reply
+        await store.withdraw_worker("a@host:1")
+        assert [w.worker for w in await store.workers()] == ["b@host:2"]
+
+    assert not client.exists("tb:worker:a@host:1")
+    assert client.zrange(WORKERS, 0, -1) == ["b@host:2"]
 
 
 async def test_a_sweep_without_work_does_nothing(store: TreeStore) -> None:

@@ -61,6 +61,7 @@ async def test_a_tree_ends_as_it_is_told(
 
     record = await store.tree(tree_id)
     assert (record.state, record.outcome, record.failure) == (state, outcome, failure)
+    assert await store.outcome(tree_id) == outcome
     assert record.ended is not None
     counts = record.counts
     assert counts["nodes"] == counts["finished"] + counts["pruned"] + counts["cancelled"] == 6
@@ -127,6 +128,6 @@ async def test_an_ended_tree_is_kept_for_a_day(store: TreeStore, client: Client)
     await store.finish(tree_id, epoch, 2, Batch(), TreeState.SUCCEEDED, OUTCOME, None)
 
     left = {key: client.pttl(key) for key in keys_of(client, tree_id)}
-    assert len(left) == len(created) == 4 * 300 + 4
+    assert len(left) == len(created) + 1 == 4 * 300 + 5  # with the outcome
     assert all(DAY * 1000 - 10_000 < ttl <= DAY * 1000 for ttl in left.values())
     assert TreeKeys(tree_id).text(300) in left

@@ -327,7 +327,7 @@ async def test_trees_make_the_steps_of_the_model_and_no_other(
         lambda s, t: s.fail(t, 1, FAILURE),
         lambda s, t: s.expire(t),
         lambda s, t: s.give_up(t),
-        lambda s, t: s.list_trees(1, t),
+        lambda s, t: s.delete(t),
     ],
 )
 async def test_an_unknown_tree_is_not_found_and_not_made(
@@ -348,6 +348,21 @@ async def test_trees_are_listed_newest_first_in_pages(store: TreeStore, client: 
     pages, before = [], None
     while page := await store.list_trees(2, before):
         pages.append([record.tree_id for record in page])
-        before = pages[-1][-1]
+        before = page[-1].place
 
     assert pages == [[ids[4], ids[3]], [ids[2], ids[1]], [ids[0]]]
+
+
+async def test_pages_go_on_when_what_they_go_on_from_is_gone(store: TreeStore, client: Client) -> None:
+    ids = [await in_state(store, TreeState.FAILED) for _ in range(5)]
+    # some of them made at the very same time
+    client.zadd("tb:trees", dict.fromkeys(ids[1:4], client.zscore("tb:trees", ids[2])))
+    order = [ids[4], *sorted(ids[1:4], reverse=True), ids[0]]
+
+    listed, before = [], None
+    while page := await store.list_trees(1, before):
+        listed.append(page[0].tree_id)
+        before = page[0].place
+        await store.delete(page[0].tree_id)
+
+    assert listed == order

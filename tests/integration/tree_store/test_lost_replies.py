@@ -16,6 +16,7 @@ from tests.integration.tree_store.helpers import (
     PENDING,
     Client,
     created,
+    keys_of,
     new_tree,
     queued,
     running,
@@ -53,6 +54,12 @@ END = Batch(nodes=(NodeChange(1, LIVE, (CANCELLED,)),))
 
 async def _queued(store: TreeStore) -> str:
     return await queued(store)
+
+
+async def _ended(store: TreeStore) -> str:
+    tree_id = await _running(store)
+    await store.finish(tree_id, 1, 2, END, TreeState.CANCELLED, NO_ANSWER, None)
+    return tree_id
 
 
 async def _overdue(store: TreeStore) -> str:
@@ -141,6 +148,20 @@ async def test_a_creation_whose_reply_was_lost_is_still_a_creation(
 
     assert len(await store.events(new.tree_id)) == 1
     assert [record.tree_id for record in await store.list_trees(5)] == [new.tree_id]
+
+
+@pytest.mark.parametrize("keep", range(6))
+async def test_a_deletion_whose_reply_was_lost_is_still_one(
+    store: TreeStore, lossy: TreeStore, proxy: LossyProxy, client: Client, keep: int
+) -> None:
+    tree_id = await _ended(store)
+
+    proxy.keep, proxy.lose = keep, 1
+    await lossy.delete(tree_id)
+
+    assert proxy.lost == 1
+    assert not keys_of(client, tree_id)
+    assert await store.list_trees(5) == []
 
 
 async def test_a_commit_whose_reply_was_lost_appends_once(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -34,7 +35,11 @@ class Places:
     free: int
     begun: list[tuple[str, int, str]] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
-    config: WorkerConfig = field(default_factory=lambda: WorkerConfig("worker@host:1", max_capacity=77))
+    config: WorkerConfig = field(
+        default_factory=lambda: WorkerConfig("worker@host:1", "tiny", 77, 10.0, 60.0, scorer_kind="mlp")
+    )
+    draining: bool = False
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
     engine: ScriptedEngine = field(default_factory=lambda: ScriptedEngine(Drawn(), ScriptedConfig(slots=6)))
 
     def on_capacity(self) -> None:
@@ -42,7 +47,7 @@ class Places:
 
     @property
     def accepts_request(self) -> bool:
-        return self.free > 0
+        return self.free > 0 and not self.draining
 
     def begin(self, tree_id: str, epoch: int, search: pb.Search) -> None:
         assert self.free, "a tree came without credit for it"
@@ -57,15 +62,21 @@ class Places:
         self.free += 1
         self.on_capacity()
 
+    def drain(self) -> None:
+        self.draining = True
+        self.on_capacity()
+
 
 @dataclass(eq=False)
 class Stream:
-    """One stream as the gateway sees it. Sending None ends it well, an error ends it with that."""
+    """One stream as the gateway sees it. Sending None ends it well, an error ends it with that. closed: the
+    worker says no more."""
 
     received: asyncio.Queue[work_pb2.WorkRequest] = field(default_factory=asyncio.Queue)
     to_send: asyncio.Queue[work_pb2.WorkResponse | grpc.StatusCode | None] = field(
         default_factory=asyncio.Queue
     )
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def next(self) -> work_pb2.WorkRequest:
         async with asyncio.timeout(PATIENCE):
@@ -82,6 +93,10 @@ class Stream:
         assert message.WhichOneof("message") == "credit"
         assert message.credit.trees == 1
 
+    async def draining(self) -> None:
+        """The next message is that it drains."""
+        assert (await self.next()).WhichOneof("message") == "draining"
+
     async def stays_silent(self) -> None:
         await asyncio.sleep(0.05)
         assert self.received.empty()
@@ -97,19 +112,22 @@ class Stream:
 
 
 class Gateway(work_pb2_grpc.WorkServiceServicer):
-    """Does what a test says. refuse: so many streams are refused at once."""
+    """Does what a test says. refuse: so many streams are refused, each at once. attempts: when streams were
+    opened, in loop time."""
 
     def __init__(self, refuse: int = 0) -> None:
         self.refuse = refuse
         self.streams: asyncio.Queue[Stream] = asyncio.Queue()
+        self.attempts: list[float] = []
 
     async def Work(  # noqa: N802
         self, requests: AsyncIterator[work_pb2.WorkRequest], context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[work_pb2.WorkResponse]:
+        self.attempts.append(asyncio.get_running_loop().time())
         if self.refuse:
             self.refuse -= 1
             await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
-        await context.send_initial_metadata(())
+        yield work_pb2.WorkResponse(welcome=work_pb2.Welcome())
         stream = Stream()
         self.streams.put_nowait(stream)
         listening = asyncio.create_task(self._listen(requests, stream))
@@ -125,6 +143,7 @@ class Gateway(work_pb2_grpc.WorkServiceServicer):
     async def _listen(self, requests: AsyncIterator[work_pb2.WorkRequest], stream: Stream) -> None:
         async for message in requests:
             stream.received.put_nowait(message)
+        stream.closed.set()
 
     async def connected(self) -> Stream:
         async with asyncio.timeout(PATIENCE):
@@ -143,6 +162,8 @@ class Connected:
     gateway: Gateway
     server: Server
     states: list[bool]
+    link: GatewayLink
+    running: asyncio.Task[None]
 
 
 @pytest.fixture(autouse=True)
@@ -160,15 +181,16 @@ async def linked(worker: Places, gateway: Gateway | None = None) -> AsyncIterato
     async def on_state(up: bool) -> None:
         states.append(up)
 
-    link = GatewayLink(f"127.0.0.1:{server.port}", worker, "mlp", on_state)
+    link = GatewayLink(f"127.0.0.1:{server.port}", worker, on_state)
     running = asyncio.create_task(link.run())
     try:
-        yield Connected(gateway, server, states)
+        yield Connected(gateway, server, states, link, running)
     finally:
         running.cancel()
         await asyncio.wait([running])
         await server.stop(0)
-    assert running.cancelled()
+    assert running.cancelled() or worker.leaving.is_set()
+    assert running.cancelled() or running.exception() is None
     assert states[-1:] == [False]
 
 
@@ -229,14 +251,96 @@ async def test_a_cancellation_reaches_the_worker() -> None:
         await eventually(lambda: worker.cancelled == ["a"])
 
 
-async def test_streams_that_are_refused_are_tried_again() -> None:
+async def test_streams_that_are_refused_are_tried_again_ever_more_slowly() -> None:
     worker = Places(free=1)
-    async with linked(worker, Gateway(refuse=3)) as connected:
+    async with linked(worker, Gateway(refuse=6)) as connected:
         stream = await connected.gateway.connected()
         await stream.hello()
         await stream.credit()
-        assert connected.gateway.refuse == 0
-        assert connected.states[-1]
+        # nothing was granted, and nobody was told that it serves, before it was let in
+        assert connected.states == [False] * 6 + [True]
+        waits = [after - before for before, after in itertools.pairwise(connected.gateway.attempts)]
+    first, longest = gateway_link.RECONNECT_SECONDS
+    assert len(waits) == 6
+    for number, wait in enumerate(waits):
+        assert wait > 0.9 * min(first * 2**number, longest)
+
+
+async def test_streams_that_end_soon_are_opened_again_ever_more_slowly() -> None:
+    # as those of two workers of one name, each of which takes the other's place
+    worker = Places(free=0)
+    async with linked(worker) as connected:
+        for _ in range(6):
+            stream = await connected.gateway.connected()
+            await stream.hello()
+            stream.end(grpc.StatusCode.ABORTED)
+        await connected.gateway.connected()
+        waits = [after - before for before, after in itertools.pairwise(connected.gateway.attempts)]
+    assert waits[-1] > 0.9 * gateway_link.RECONNECT_SECONDS[1]
+
+
+async def test_after_a_stream_that_has_lasted_the_first_wait_is_short_again() -> None:
+    worker = Places(free=0)
+    async with linked(worker, Gateway(refuse=5)) as connected:
+        stream = await connected.gateway.connected()
+        assert connected.link._wait == gateway_link.RECONNECT_SECONDS[1]
+        await asyncio.sleep(gateway_link.RECONNECT_SECONDS[1])
+        stream.end()
+        await connected.gateway.connected()
+        assert connected.link._wait == 2 * gateway_link.RECONNECT_SECONDS[0]
+
+
+async def test_a_worker_that_drains_says_so_and_grants_no_more() -> None:
+    worker = Places(free=2)
+    async with linked(worker) as connected:
+        stream = await connected.gateway.connected()
+        await stream.hello()
+        await stream.credit()
+        worker.drain()
+        await stream.draining()
+        await eventually(lambda: connected.states == [True, False])
+        # what was on its way it still takes, and cancellations
+        stream.assign("a")
+        await begun(worker, 1)
+        cancellation = work_pb2.WorkResponse(cancellation=work_pb2.Cancellation(tree_id="a"))
+        stream.to_send.put_nowait(cancellation)
+        await eventually(lambda: worker.cancelled == ["a"])
+        worker.leave()
+        await stream.stays_silent()
+        # at last it waits for what was sent before the gateway knew
+        worker.leaving.set()
+        await asyncio.wait_for(stream.closed.wait(), PATIENCE)
+        stream.assign("b")
+        stream.end()
+        await asyncio.wait_for(connected.running, PATIENCE)
+        assert [tree_id for tree_id, _, _ in worker.begun] == ["a", "b"]
+    assert len(connected.gateway.attempts) == 1
+
+
+async def test_a_worker_that_drains_says_so_on_every_stream() -> None:
+    worker = Places(free=1)
+    async with linked(worker) as connected:
+        stream = await connected.gateway.connected()
+        await stream.hello()
+        worker.drain()
+        stream.end(grpc.StatusCode.UNAVAILABLE)
+        stream = await connected.gateway.connected()
+        await stream.hello()
+        await stream.draining()
+        await stream.stays_silent()
+        assert not any(connected.states[1:])
+
+
+async def test_a_link_that_waits_to_connect_again_ends_when_its_worker_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateway_link, "RECONNECT_SECONDS", (3600.0, 3600.0))
+    worker = Places(free=1)
+    async with linked(worker, Gateway(refuse=1)) as connected:
+        await eventually(lambda: connected.states == [False])
+        worker.drain()
+        worker.leaving.set()
+        await asyncio.wait_for(connected.running, PATIENCE)
 
 
 @pytest.mark.parametrize("error", [None, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL])
@@ -257,7 +361,7 @@ async def test_a_stream_that_ends_is_opened_again_and_its_unused_credit_granted_
         stream.assign("a")
         await begun(worker, 1)
         await stream.stays_silent()
-        assert connected.states == [True, False] * 3 + [True]
+        await eventually(lambda: connected.states == [True, False] * 3 + [True])
 
 
 async def test_credit_that_was_used_is_not_granted_again_on_the_next_stream() -> None:
@@ -314,9 +418,7 @@ class EagerStream:
     def __init__(self) -> None:
         self.credits = 0
         self._arriving: asyncio.Queue[work_pb2.WorkResponse] = asyncio.Queue()
-
-    async def wait_for_connection(self) -> None:
-        pass
+        self._arriving.put_nowait(work_pb2.WorkResponse(welcome=work_pb2.Welcome()))
 
     async def write(self, message: work_pb2.WorkRequest) -> None:
         if message.WhichOneof("message") != "credit":
@@ -360,7 +462,7 @@ async def test_a_tree_that_arrives_while_its_credit_is_being_written_wakes_the_n
         pass
 
     with only_stream(stream, monkeypatch):
-        link = GatewayLink("127.0.0.1:1", worker, "", on_state)
+        link = GatewayLink("127.0.0.1:1", worker, on_state)
         running = asyncio.create_task(link.run())
         try:
             await begun(worker, 4)

@@ -278,3 +278,24 @@ async def test_a_tournament_is_one_batch_whatever_was_noted_before_it() -> None:
         (2, (NodeState.PRUNED,)),
         (1, (NodeState.PRUNED,)),
     ]
+
+
+async def test_batches_that_wait_are_written_at_once_and_an_end_ends_the_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tree_log, "WRITE_PAUSE_SECONDS", 3600)
+    scene = Scene()
+    # given two tournaments, which are batches of their own, behind what was noted before them
+    trace = scene.root()
+    for number in (1, 2):
+        scene.log.round(RoundRecord(number, 2, 1, 1, 0, 0.1, (), ()))
+        scene.move(trace, LIVE if number == 1 else FINISHED)
+    running = asyncio.create_task(scene.log.run())
+
+    # the last one may still gather something
+    await scene.written(2)
+    scene.log.close()
+
+    async with asyncio.timeout(10):
+        await running
+    assert scene.store.numbers == [1, 2]

@@ -167,3 +167,35 @@ async def test_the_newest_description_of_a_policy_counts() -> None:
     joined(fleet, 0, "w2", policies=[pb.Policy(name="new", summary="new")])
 
     assert fleet.catalogue.policies["new"].summary == "new"
+
+
+async def test_a_draining_worker_neither_takes_nor_offers_nor_stands_in_the_way() -> None:
+    fleet = Fleet()
+    draining, other = joined(fleet, 5, "w1"), joined(fleet, 1, "w2", max_capacity=0)
+    other.hello.ClearField("policies")
+    fleet.changed.clear()
+
+    fleet.drain(draining)
+
+    assert fleet.changed.is_set()
+    assert fleet.credit == 1
+    assert [offer.worker for offer in fleet.catalogue.workers] == ["w2"]
+    fleet.grant(draining, 3)
+    assert draining.credit == 0
+    # a tree that only it could run goes to whoever serves the model and says why not
+    assert fleet.ready_for(ANY) is other
+
+
+async def test_what_was_on_its_way_to_a_draining_worker_is_sent() -> None:
+    fleet = Fleet()
+    stream = joined(fleet, 2, "w1")
+    for tree_id in ("t1", "t2"):
+        stream.reserve(tree_id)
+    fleet.drain(stream)
+
+    assert stream.assign(assignment("t1"))
+    stream.release("t2")
+    fleet.cancel("w1", "t1")
+
+    assert stream.credit == 0
+    assert await sent(stream, 2) == ["assignment t1", "cancellation t1"]

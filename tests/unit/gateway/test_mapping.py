@@ -16,10 +16,12 @@ from tree_store.model import (
     NodeState,
     Outcome,
     RoundRecord,
+    Thought,
     TreeRecord,
     TreeState,
     VoteRecord,
 )
+from tree_store.presence import WorkerRecord
 
 COUNTS = {name: n for n, name in enumerate(pb.TreeCounts.DESCRIPTOR.fields_by_name, 1)}
 USAGE = {"prompt": 7, "generated": 8, "recomputed": 9}
@@ -57,7 +59,7 @@ OUTCOME = Outcome(
 
 def test_a_new_tree_holds_the_whole_search() -> None:
     request = reason_request()
-    new = mapping.new_tree(REQUEST_ID, request.search, 1600.25)
+    new = mapping.new_tree(REQUEST_ID, request.search, 1600.25, 100)
 
     assert (new.tree_id, new.model, new.policy, new.profile) == (REQUEST_ID, "tiny", "gambit", "tiny")
     assert (new.question, new.deadline) == ("What is 6 x 7?", 1600.25)
@@ -68,7 +70,7 @@ def test_a_new_tree_holds_the_whole_search() -> None:
 def test_the_largest_seed_survives() -> None:
     search = pb.Search(question="?", seed=2**64 - 1)
 
-    assert mapping.search_of(mapping.new_tree(REQUEST_ID, search, 0).search).seed == 2**64 - 1
+    assert mapping.search_of(mapping.new_tree(REQUEST_ID, search, 0, 100).search).seed == 2**64 - 1
 
 
 def test_what_a_newer_release_has_added_is_ignored() -> None:
@@ -80,7 +82,7 @@ def test_what_a_newer_release_has_added_is_ignored() -> None:
 
 
 def digest(request: pb.ReasonRequest) -> str:
-    return mapping.new_tree(request.request_id, request.search, 0).digest
+    return mapping.new_tree(request.request_id, request.search, 0, 100).digest
 
 
 def test_a_digest_does_not_depend_on_the_order_of_parameters_nor_on_the_call() -> None:
@@ -113,7 +115,7 @@ def test_the_question_shown_is_the_last_of_the_user_and_cut() -> None:
         )
     )
 
-    assert mapping.new_tree(REQUEST_ID, talk, 0).question == ("second" * 100)[:200]
+    assert mapping.new_tree(REQUEST_ID, talk, 0, 100).question == ("second" * 100)[:200]
 
 
 # ---- trees
@@ -125,7 +127,7 @@ def test_every_state_has_its_name_on_the_wire() -> None:
 
 
 def test_a_running_tree() -> None:
-    tree = mapping.tree(RECORD)
+    tree = mapping.tree(RECORD, None)
 
     assert (tree.name, tree.state) == (f"trees/{REQUEST_ID}", pb.TREE_STATE_RUNNING)
     assert dict(tree.parameters) == {"C": 24, "refill": True, "vote": "weighted"}
@@ -137,11 +139,11 @@ def test_a_running_tree() -> None:
 
 
 def test_a_tree_that_has_succeeded_has_its_result() -> None:
-    record = dataclasses.replace(RECORD, state=TreeState.SUCCEEDED, ended=1010.0, outcome=OUTCOME)
-    tree = mapping.tree(record)
+    record = dataclasses.replace(RECORD, state=TreeState.SUCCEEDED, ended=1010.0)
+    tree = mapping.tree(record, OUTCOME)
 
     assert tree.end_time.ToMilliseconds() == 1_010_000
-    assert tree.result == mapping.result(record)
+    assert tree.result == mapping.result(record, OUTCOME)
     assert tree.result == pb.Result(
         name=f"trees/{REQUEST_ID}",
         state=pb.TREE_STATE_SUCCEEDED,
@@ -157,10 +159,8 @@ def test_a_tree_that_has_succeeded_has_its_result() -> None:
 
 
 def test_an_answer_that_is_an_empty_text_is_an_answer() -> None:
-    record = dataclasses.replace(
-        RECORD, state=TreeState.SUCCEEDED, ended=1010.0, degraded=True, outcome=Outcome("", 1, 1.0, 1.0)
-    )
-    result = mapping.result(record)
+    record = dataclasses.replace(RECORD, state=TreeState.SUCCEEDED, ended=1010.0, degraded=True)
+    result = mapping.result(record, Outcome("", 1, 1.0, 1.0))
 
     assert result.answer_state == pb.ANSWER_STATE_ANSWERED
     assert result.HasField("answer")
@@ -169,12 +169,12 @@ def test_an_answer_that_is_an_empty_text_is_an_answer() -> None:
 
 def test_no_answer_and_a_tree_cancelled_in_the_queue() -> None:
     none = mapping.result(
-        dataclasses.replace(
-            RECORD, state=TreeState.SUCCEEDED, ended=1010.0, outcome=Outcome(None, ended_by="deadline")
-        )
+        dataclasses.replace(RECORD, state=TreeState.SUCCEEDED, ended=1010.0),
+        Outcome(None, ended_by="deadline"),
     )
     early = mapping.result(
-        dataclasses.replace(RECORD, state=TreeState.CANCELLED, started=None, ended=1002.25, parameters="")
+        dataclasses.replace(RECORD, state=TreeState.CANCELLED, started=None, ended=1002.25, parameters=""),
+        None,
     )
 
     assert (none.answer_state, none.ended_by) == (pb.ANSWER_STATE_NO_ANSWER, "deadline")
@@ -184,15 +184,55 @@ def test_no_answer_and_a_tree_cancelled_in_the_queue() -> None:
 
 
 def test_a_failure_is_given_whole() -> None:
-    failure = Failure(3, "INVALID_PARAMETER", "bad", (("search.parameters.K", "at most 12"),))
-    tree = mapping.tree(dataclasses.replace(RECORD, state=TreeState.FAILED, ended=1002.0, failure=failure))
+    failure = Failure(3, "INVALID_FIELD", "bad", (("search.parameters.K", "at most 12"),))
+    record = dataclasses.replace(RECORD, state=TreeState.FAILED, ended=1002.0, failure=failure)
+    tree = mapping.tree(record, None)
 
     assert not tree.HasField("result")
     assert tree.error == pb.TreeError(
         code=3,
-        reason="INVALID_PARAMETER",
+        reason="INVALID_FIELD",
         message="bad",
         field_violations=[pb.FieldViolation(field="search.parameters.K", description="at most 12")],
+    )
+
+
+def test_what_was_left_out_of_a_result_is_said() -> None:
+    record = dataclasses.replace(RECORD, state=TreeState.SUCCEEDED, ended=1010.0)
+
+    assert mapping.result(record, dataclasses.replace(OUTCOME, abridged=True)).abridged
+    assert not mapping.result(record, OUTCOME).abridged
+
+
+def test_a_thought_ends_where_its_own_text_and_what_comes_before_it_do() -> None:
+    scored, unscored = Thought(20, 0.25, 0.5, 11), Thought(30, text_end=16)
+
+    assert mapping.thought(3, scored, 100) == pb.Thought(
+        position=20, score=0.25, confidence=0.5, text_end=111, node=3
+    )
+    assert mapping.thought(1, unscored, 0) == pb.Thought(position=30, text_end=16, node=1)
+    assert not mapping.thought(1, unscored, 0).HasField("score")
+
+
+@pytest.mark.parametrize(
+    ("draining", "state"), [(False, pb.WORKER_STATE_SERVING), (True, pb.WORKER_STATE_DRAINING)]
+)
+def test_a_worker(draining: bool, state: pb.WorkerState.ValueType) -> None:
+    record = WorkerRecord("w@host:1", 1000.5, draining, "tiny", 8, 3, 2, 1, 0.25, 1024, 64, "mlp")
+
+    assert mapping.worker(record) == pb.Worker(
+        name="workers/w@host:1",
+        state=state,
+        model="tiny",
+        slots=8,
+        free_slots=3,
+        waiting_traces=2,
+        trees=1,
+        kv_use=0.25,
+        max_context=1024,
+        max_capacity=64,
+        scorer="mlp",
+        last_seen=mapping.timestamp(1000.5),
     )
 
 

@@ -14,6 +14,8 @@ from gateway.endings import status_of
 from tests.unit.gateway.test_mapping import RECORD
 from thoughtbeam.runtime.status import StatusError, Violation
 from tree_store.errors import (
+    EventsTrimmedError,
+    NodeNotFoundError,
     RequestReusedError,
     SequenceGapError,
     StoreFullError,
@@ -30,6 +32,8 @@ CODE = grpc.StatusCode
     [
         (StatusError(CODE.ABORTED, "STALE_EPOCH", "stale"), CODE.ABORTED, "STALE_EPOCH"),
         (TreeNotFoundError("no tree 1"), CODE.NOT_FOUND, "TREE_NOT_FOUND"),
+        (NodeNotFoundError("tree 1 has no node 2"), CODE.NOT_FOUND, "NODE_NOT_FOUND"),
+        (EventsTrimmedError("tree 1"), CODE.OUT_OF_RANGE, "EVENTS_TRIMMED"),
         (RequestReusedError("tree 1"), CODE.ALREADY_EXISTS, "REQUEST_ID_REUSED"),
         (StoreFullError("secret"), CODE.RESOURCE_EXHAUSTED, "STORE_FULL"),
         (StoreUnavailableError("secret"), CODE.UNAVAILABLE, "STORE_UNAVAILABLE"),
@@ -80,7 +84,7 @@ def test_a_full_queue_says_when_to_come_back() -> None:
 
 
 def test_violations_of_a_failure_reach_the_caller() -> None:
-    failure = Failure(3, "INVALID_PARAMETER", "bad", (("search.parameters.K", "at most 12"),))
+    failure = Failure(3, "INVALID_FIELD", "bad", (("search.parameters.K", "at most 12"),))
     status = status_of(dataclasses.replace(RECORD, state=TreeState.FAILED, failure=failure))
 
     assert status is not None
@@ -95,7 +99,7 @@ def test_the_text_of_an_internal_error_stays_inside() -> None:
     assert status is not None
     assert (status.code, status.reason) == (CODE.INTERNAL, "SEARCH_FAILED")
     assert "secret" not in status.message
-    assert "secret" not in str(mapping.tree(record))
+    assert "secret" not in str(mapping.tree(record, None))
 
 
 def test_success_is_no_error() -> None:

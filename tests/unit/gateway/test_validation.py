@@ -12,10 +12,11 @@ from google.protobuf import struct_pb2
 
 from gateway.catalogue import Catalogue
 from gateway.config import GatewayConfig
-from gateway.validation import check_reason, page_size
+from gateway.validation import check_event_id, check_request, page_size
 from tests.unit.gateway.requests import REQUEST_ID, hello, reason_request
 from thoughtbeam.runtime.status import StatusError
 from thoughtbeam.v1 import reasoning_pb2 as pb
+from thoughtbeam.v1 import work_pb2
 
 CONFIG = GatewayConfig(max_prompt_chars=100)
 ONE_WORKER = Catalogue.of([hello()])
@@ -29,7 +30,7 @@ def violations(change: Change, catalogue: Catalogue = ONE_WORKER) -> Mapping[str
     request = reason_request()
     change(request)
     try:
-        check_reason(request, catalogue, CONFIG)
+        check_request(request, catalogue, CONFIG)
     except StatusError as error:
         if (error.code, error.reason) != (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"):
             raise
@@ -69,6 +70,10 @@ def request_id(value: str) -> Change:
     return lambda request: setattr(request, "request_id", value)
 
 
+def after(event_id: str) -> Change:
+    return lambda request: setattr(request, "after_event_id", event_id)
+
+
 def regex(pattern: str) -> Change:
     return search_set(answer_mode=pb.ANSWER_MODE_REGEX, answer_regex=pattern)
 
@@ -77,6 +82,7 @@ GOOD: dict[str, Change] = {
     "as it is": lambda request: None,
     "no request id": request_id(""),
     "request id in capitals": request_id(REQUEST_ID.upper()),
+    "after an event": after("1796001001096-6"),
     "longest prompt": search_set(question="x" * 100),
     "conversation": talk(("system", "Be brief."), ("user", "1+1?"), ("assistant", "2"), ("user", "And 2+2?")),
     "any model": search_set(model=""),
@@ -112,6 +118,10 @@ BAD: list[tuple[str, Change, str, str]] = [
     ("braces", request_id("{" + REQUEST_ID + "}"), "request_id", "must be a UUID"),
     ("all zeros", request_id("00000000-0000-0000-0000-000000000000"), "request_id", "other than all zeros"),
     ("hash tag", request_id("tb:{1}"), "request_id", "must be a UUID"),
+    ("no event id", after("last"), "after_event_id", "{milliseconds}-{number}; is 'last'"),
+    ("event id of a stream", after("1796001001096"), "after_event_id", "must be empty or the event_id"),
+    ("event number 0", after("1796001001096-0"), "after_event_id", "must be empty or the event_id"),
+    ("huge event id", after("9" * 30 + "-1"), "after_event_id", "must be empty or the event_id"),
     ("no search", lambda r: r.ClearField("search"), "search.question", "is required"),
     ("empty question", search_set(question=""), "search.question", "must not be empty"),
     ("blank question", search_set(question=" \n\t"), "search.question", "must not be empty"),
@@ -343,6 +353,60 @@ def test_only_workers_of_the_model_count() -> None:
         "must be one of gambit, vanilla;"
         in violations(search_set(model="small", policy="sart"), both)["search.policy"]
     )
+
+
+SCORED = pb.Policy(name="best_of_n", needs_scores=True)
+
+
+@pytest.mark.parametrize(
+    ("workers", "model", "refused"),
+    [
+        ([hello(policies=[SCORED])], "tiny", True),
+        ([hello(policies=[SCORED], scorer="mlp")], "tiny", False),
+        ([hello(policies=[SCORED]), hello("w2", scorer="mlp", policies=[SCORED])], "", False),
+        # the scorer has to be that of a worker with the policy …
+        ([hello(policies=[SCORED]), hello("w2", scorer="mlp")], "", True),
+        # … which serves the model
+        ([hello(policies=[SCORED]), hello("w2", "large", scorer="mlp", policies=[SCORED])], "tiny", True),
+        ([], "", False),
+    ],
+)
+@pytest.mark.parametrize("kind", [pb.ReasonRequest, pb.SubmitRequest])
+def test_a_policy_that_needs_scores_needs_a_worker_with_a_scorer(
+    workers: list[work_pb2.Hello],
+    model: str,
+    refused: bool,
+    kind: type[pb.ReasonRequest] | type[pb.SubmitRequest],
+) -> None:
+    request = kind(search=pb.Search(question="1 + 1?", policy="best_of_n", model=model))
+    if not refused:
+        check_request(request, Catalogue.of(workers), CONFIG)
+        return
+    with pytest.raises(StatusError) as caught:
+        check_request(request, Catalogue.of(workers), CONFIG)
+
+    assert (caught.value.code, caught.value.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_SCORER")
+    assert "python -m prm_worker --scorer FILE" in caught.value.message
+    assert caught.value.message.endswith("need no scores here: gambit, vanilla")
+    assert caught.value.metadata["unscored_policies"] == "gambit, vanilla"
+
+
+def test_a_bad_field_is_named_before_a_scorer_is_asked_for() -> None:
+    found = violations(
+        search_set(policy="best_of_n", sampling=pb.Sampling(top_k=0)),
+        Catalogue.of([hello(policies=[SCORED])]),
+    )
+
+    assert "search.sampling.top_k" in found
+
+
+def test_a_place_to_watch_from_is_an_event() -> None:
+    check_event_id("")
+    check_event_id("1796001001096-6")
+    with pytest.raises(StatusError) as caught:
+        check_event_id("0-0")
+
+    assert [v.field for v in caught.value.violations] == ["after_event_id"]
 
 
 def test_a_refused_prompt_is_not_repeated_in_the_error() -> None:

@@ -125,6 +125,15 @@ def test_a_choice_may_be_written_in_capitals(text: str) -> None:
     assert load(PROGRAM, Every, ["--colour", text]).settings.colour == "green"
 
 
+def test_a_file_of_any_name_is_printed_as_a_comment_of_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "two\nlines"
+    path.write_text("[gateway]\ncount = 1")
+    printed = tmp_path / "printed.toml"
+    printed.write_text(load(PROGRAM, Every, ["--config", str(path)]).as_toml())
+
+    assert load(PROGRAM, Every, ["--config", str(printed)]).settings.count == 1
+
+
 # ---- what is refused
 
 

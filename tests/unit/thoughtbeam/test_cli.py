@@ -345,11 +345,35 @@ def test_wrong_usage(arguments: list[str], capsys: Capture) -> None:
 
 
 def test_every_command_explains_itself_and_its_exit_codes(capsys: Capture) -> None:
-    for command in (["solve"], ["serve"], ["policies"], ["demo"], ["redis"], ["stop"], ["tree", "show"]):
+    for command in commands(parser(), []):
         with pytest.raises(SystemExit):
             parser().parse_args([*command, "--help"])
         text = " ".join(capsys.readouterr().out.split())
         assert exits.SUMMARY in text
+
+
+def commands(found: argparse.ArgumentParser, path: list[str]) -> Iterator[list[str]]:
+    """Every command, by the words that lead to it."""
+    groups = [a for a in found._actions if isinstance(a, argparse._SubParsersAction)]
+    if not groups:
+        yield path
+    for group in groups:
+        for name, command in group.choices.items():
+            yield from commands(command, [*path, name])
+
+
+def test_every_command_that_reads_speaks_json() -> None:
+    silent = {"serve", "demo", "redis", "stop", "tree delete"}
+    for path in commands(parser(), []):
+        assert ("--json" in usage(path)) == (" ".join(path) not in silent), path
+
+
+def usage(path: list[str]) -> str:
+    found = parser()
+    for name in path:
+        (group,) = (a for a in found._actions if isinstance(a, argparse._SubParsersAction))
+        found = group.choices[name]
+    return found.format_usage()
 
 
 def test_serve_tells_of_ctrl_c_only_where_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,7 @@ def test_a_refused_step_says_from_where() -> None:
         (redis_errors.TimeoutError("slow"), StoreUnavailableError),
         (redis_errors.BusyLoadingError("loading"), StoreUnavailableError),
         (redis_errors.ResponseError("STALE_EPOCH epoch 1 has ended"), StaleEpochError),
+        (redis_errors.InvalidResponse("protocol error"), StoreError),
     ],
 )
 async def test_nothing_of_redis_py_gets_out(raised: Exception, kind: type[StoreError]) -> None:

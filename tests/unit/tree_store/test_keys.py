@@ -9,10 +9,10 @@ from tree_store.model import NodeState
 def test_all_keys_of_a_tree_share_its_hash_tag() -> None:
     keys = TreeKeys("t-1")
 
-    names = [*keys.of_batch(), *keys.of_nodes([1, 2])]
+    names = [*keys.of_batch(), keys.deleted, *keys.of_nodes([1, 2])]
 
     assert all(name.startswith("tb:{t-1}:") for name in names)
-    assert len(set(names)) == len(names) == 4 + len(NodeState) + 2 * 4
+    assert len(set(names)) == len(names) == 6 + len(NodeState) + 2 * 4
     assert keys.node(7) == "tb:{t-1}:node:7"
     assert keys.state(NodeState.GHOST) == "tb:{t-1}:state:ghost"
 

@@ -1,11 +1,11 @@
 -- Changes of nodes: first all are checked against what is stored, then all are written.
 -- Needs tree.lua, and keys laid out as
---   KEYS[1] meta  [2] events  [3] policy  [4] rounds  [5..11] state:<s> in the order of STATES
---   KEYS[12..] for each change: node:<n>, then the keys named by its `appends`
+--   KEYS[1] meta  [2] events  [3] policy  [4] rounds  [5] outcome  [6..12] state:<s> in the order of STATES
+--   KEYS[13..] for each change: node:<n>, then the keys named by its `appends`
 -- A change is what batches.py makes of a NodeChange (model.py).
 
 local STATES = {'pending', 'live', 'held', 'ghost', 'finished', 'pruned', 'cancelled'}
-local FIRST_STATE_KEY = 5
+local FIRST_STATE_KEY = 6
 local FIRST_NODE_KEY = FIRST_STATE_KEY + #STATES
 local COUNTERS = {'nodes', 'roots', 'branches', 'rounds', 'thoughts', 'evictions'}
 for _, state in ipairs(STATES) do COUNTERS[#COUNTERS + 1] = state end

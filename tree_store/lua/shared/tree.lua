@@ -26,9 +26,20 @@ local function meta(name)
   return redis.call('HGET', KEYS[1], name)
 end
 
--- One entry of the feed, given as field, value, …; creates the stream with its expiry.
+local feed -- of this script: {time and number of the newest entry, entries that are kept}
+
+local function read_feed()
+  local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+  local time, number = string.match(newest and newest[1] or '0-0', '(%d+)-(%d+)')
+  return {time = tonumber(time), number = tonumber(number), kept = meta('max_events')}
+end
+
+-- One entry of the feed, given as field, value, …. Its id is <milliseconds>-<number>, the numbers counting from
+-- 1 without a gap: a reader sees by them whether entries were trimmed. Times never go back, whatever the clock does.
 local function emit(...)
-  redis.call('XADD', KEYS[2], '*', ...)
+  feed = feed or read_feed()
+  feed.time, feed.number = math.max(now, feed.time), feed.number + 1
+  redis.call('XADD', KEYS[2], 'MAXLEN', '=', feed.kept, string.format('%.0f-%d', feed.time, feed.number), ...)
 end
 
 -- Sets the expiry of the keys that this script was given; those that do not exist are left alone.
