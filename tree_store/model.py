@@ -98,7 +98,7 @@ class NodeChange:
     path: the states it walks through, in order. A new node's path starts with PENDING and `created`
     is set; else the walk starts from the state that the store holds, which must be `before`.
     fields: hash fields to set, already as strings. mean_score: None while unscored.
-    tokens, text, thoughts: appended to what is stored.
+    tokens, text, thoughts, confidences: appended to what is stored; the last one per token, or none.
     """
 
     node: int
@@ -112,6 +112,7 @@ class NodeChange:
     tokens: tuple[int, ...] = ()
     text: str = ""
     thoughts: tuple[Thought, ...] = ()
+    confidences: tuple[float, ...] = ()
 
     @property
     def created(self) -> bool:
@@ -153,11 +154,15 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeContent:
-    """What a trace itself added to its parent's, as checkpointed at its boundaries."""
+    """What a trace itself added to its parent's, as checkpointed at its boundaries.
+
+    confidences: one per token; none where its policy did not ask for them.
+    """
 
     tokens: tuple[int, ...]
     text: str
     thoughts: tuple[Thought, ...]
+    confidences: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
