@@ -27,13 +27,16 @@ from decoder_worker.policies.base import (
     Policy,
     Pressure,
     Prune,
+    Resume,
+    Revive,
     SpawnRoot,
     Started,
+    StepsPassed,
     TracesFinished,
 )
 from decoder_worker.scoring.client import BoundaryRow, ScoredRow
 from decoder_worker.tree_log import TreeLog
-from decoder_worker.tree_view import Trace, TreeView
+from decoder_worker.tree_view import IllegalTransitionError, Trace, TreeView
 from thoughtbeam.runtime.log import EventLogger
 from tree_store.model import NodeState, RoundRecord, Thought
 
@@ -96,6 +99,7 @@ class Search:
         self.abandoned = False
         self.recomputed = 0
         self.rounds = 0
+        self.steps = 0  # engine steps with live traces since the policy last heard of them
         self.error: BaseException | None = None
         self._state = policy.initial(spec.seed)
         self._host = host
@@ -121,6 +125,10 @@ class Search:
     def high_water(self) -> float:
         return self.policy.high_water
 
+    @property
+    def holds_at_boundaries(self) -> bool:
+        return self.policy.holds_at_boundaries
+
     def vote(self, candidates: Sequence[Candidate]) -> Decision:
         """The policy's vote over the finished traces."""
         return self.policy.vote(self._state, self.view, candidates)
@@ -138,13 +146,24 @@ class Search:
         self._observe(Started())
         self._check_idle()
 
-    def resume(self, view: TreeView, state: Any, *, recomputed: int, rounds: int, degraded: bool) -> None:
-        """Goes on from a checkpoint: pending traces queue again, ghosts stay ghosts, the rest is kept."""
+    def resume(
+        self,
+        view: TreeView,
+        state: Any,
+        queue: Sequence[Trace],
+        *,
+        recomputed: int,
+        rounds: int,
+        steps: int,
+        degraded: bool,
+    ) -> None:
+        """Goes on from a checkpoint: pending traces queue again in the order given, held ones stay held and
+        ghosts ghosts, the rest is kept."""
         self.view, self._state = view, state
-        self.recomputed, self.rounds, self.degraded = recomputed, rounds, degraded
+        self.recomputed, self.rounds, self.steps, self.degraded = recomputed, rounds, steps, degraded
         for trace in view.traces.values():
             self._checkpointed[trace.number] = trace.own_tokens
-        for trace in view.in_state(NodeState.PENDING):
+        for trace in queue:
             self._host.enqueue(self, trace)
         self._check_idle()
 
@@ -161,6 +180,7 @@ class Search:
         if self.ended.is_set():
             return
         finished: list[int] = []
+        held = False
         rows: list[BoundaryRow] = []
         traces, live = self.view.traces, NodeState.LIVE
         for number, output in outputs:
@@ -169,6 +189,11 @@ class Search:
                 continue
             if output.cached_tokens is not None:
                 self._count_recomputed(trace, output.cached_tokens)
+            if output.row is not None and self._stops_at(trace, output.row):
+                rows.extend(self._pass_boundary(trace, output.row))
+                self._hold(trace, running=output.finish is None)
+                held = True
+                continue
             self.view.append_tokens(trace, output.tokens)
             if output.row is not None:
                 rows.extend(self._pass_boundary(trace, output.row))
@@ -179,6 +204,7 @@ class Search:
             self._send(rows)
         if finished:
             self._observe(TracesFinished(tuple(finished)))
+        if finished or held:
             self._check_idle()
         if self.spec.token_budget and self.view.generated >= self.spec.token_budget:
             self.stop("tokens")
@@ -201,8 +227,19 @@ class Search:
                 self._log.thought(trace, trace.thoughts[item.row.thought])
             self._awaiting_scores[trace.number] -= 1
         self._settle_scores()
-        if news and not self.ended.is_set():
+        if news:
             self._observe(BoundariesScored(tuple(news)))
+        self._check_idle()  # also when scores are lost: nothing waits for them any more
+
+    def on_steps(self, steps: int) -> None:
+        """So many engine steps have passed, and all that they gave this tree has been told."""
+        every = self.policy.check_every
+        if not every or self.ended.is_set() or not self.view.count(NodeState.LIVE):
+            return
+        self.steps += steps
+        if self.steps >= every:
+            passed, self.steps = self.steps, 0
+            self._observe(StepsPassed(passed, self._host.kv_use))
             self._check_idle()
 
     def on_pressure(self, pressure: Pressure) -> None:
@@ -241,6 +278,7 @@ class Search:
         """Notes what an abandoned search has beyond its traces' last boundaries."""
         for trace in self.view.in_state(NodeState.LIVE):
             self._save(trace)
+        self._note_progress()
         for number, count in self._awaiting_scores.items():
             for thought in self.view[number].thoughts[-count:]:
                 self._log.thought(self.view[number], thought)
@@ -279,6 +317,10 @@ class Search:
                 self._leave(self.view[node], NodeState.PRUNED)
             case Evict(node=node):
                 self._evict(self.view[node])
+            case Resume(node=node):
+                self._requeue(self.view[node], NodeState.HELD)
+            case Revive(node=node):
+                self._requeue(self.view[node], NodeState.GHOST, reason="revived")
             case Finish():
                 self.stop()
 
@@ -299,12 +341,19 @@ class Search:
         )
 
     def _check_idle(self) -> None:
-        """Tells the policy when the engine runs nothing for this tree; it must end or start something."""
-        while not self.ended.is_set() and not self.view.count(NodeState.PENDING, NodeState.LIVE):
-            before = len(self.view)
-            self._observe(EngineIdle())
-            if not self.ended.is_set() and len(self.view) == before:
-                self.fail(RuntimeError(f"policy {self.policy.name} neither ended nor went on when idle"))
+        """Tells the policy when the engine runs nothing for this tree and no held trace waits for its score;
+        it must end or set something going."""
+        if self.ended.is_set() or not self._idle:
+            return
+        self._observe(EngineIdle())
+        if not self.ended.is_set() and self._idle:
+            self.fail(RuntimeError(f"policy {self.policy.name} neither ended nor went on when idle"))
+
+    @property
+    def _idle(self) -> bool:
+        if self.view.count(NodeState.PENDING, NodeState.LIVE):
+            return False
+        return not any(self.view[n].state is NodeState.HELD for n in self._awaiting_scores)
 
     # ---- changes of single traces
 
@@ -329,6 +378,17 @@ class Search:
         self._move(trace, NodeState.GHOST, reason="pressure")
         self._host.withdraw(self, trace, running=True)
 
+    def _hold(self, trace: Trace, *, running: bool) -> None:
+        """Stopped at its boundary; `running`: the engine has gone on beyond it."""
+        self._move(trace, NodeState.HELD)
+        self._host.withdraw(self, trace, running=running)
+
+    def _requeue(self, trace: Trace, was: NodeState, reason: str = "") -> None:
+        if trace.state is not was:  # a live one goes to pending only in resume.py
+            raise IllegalTransitionError(f"node {trace.number} is {trace.state}, not {was}")
+        self._move(trace, NodeState.PENDING, reason=reason)
+        self._host.enqueue(self, trace)
+
     def _finish_trace(self, trace: Trace, finish: FinishReason) -> None:
         trace.finish_reason = str(finish)
         if self.spec.answer_mode != AnswerMode.REGEX:  # a client's pattern may take for ever: verdict.py
@@ -338,11 +398,19 @@ class Search:
         self._move(trace, NodeState.FINISHED, reason=str(finish))
         self._host.withdraw(self, trace, running=False)
 
+    def _stops_at(self, trace: Trace, row: HiddenRow) -> bool:
+        """Whether the row is that of a boundary at which the trace now stands, and the policy holds it there.
+
+        The engine has stopped it, or it was lost there with a worker before its row came: then the engine
+        goes on beyond it, and what it gives is dropped. A trace that was resumed there has passed it.
+        """
+        position = row.position + 1 - self.prompt_tokens
+        return self.holds_at_boundaries and position == trace.total_tokens and position > _passed(trace)
+
     def _pass_boundary(self, trace: Trace, row: HiddenRow) -> Sequence[BoundaryRow]:
         """Notes a thought of its own. The first row after an add may be an older boundary: not again."""
         position = row.position + 1 - self.prompt_tokens
-        seen = trace.thoughts[-1].position if trace.thoughts else trace.branch_position
-        if position <= seen:
+        if position <= _passed(trace):
             return ()
         self._save(trace, upto=position)
         trace.thoughts.append(Thought(position, text_end=trace.text_bytes))
@@ -368,8 +436,11 @@ class Search:
         trace.text_bytes += len(text.encode())
         if tokens or text:
             self._log.checkpoint(trace, tokens, text)
-        self._log.fields(generated=self.view.generated, recomputed=self.recomputed)
+        self._note_progress()
         self._checkpointed[trace.number] = end
+
+    def _note_progress(self) -> None:
+        self._log.fields(generated=self.view.generated, recomputed=self.recomputed, steps=self.steps)
 
     def _count_recomputed(self, trace: Trace, cached: int) -> None:
         """Prefill beyond what the cache held is recomputation, but for a root's first prompt."""
@@ -392,3 +463,8 @@ class Search:
         everything = self.abandoned or not self.ended.is_set()
         if not any(everything or self.view[n].state is NodeState.FINISHED for n in needed):
             self._scores_settled.set()
+
+
+def _passed(trace: Trace) -> int:
+    """Position of the last boundary that is known of the trace; where it begins if there is none."""
+    return trace.thoughts[-1].position if trace.thoughts else trace.branch_position

@@ -58,6 +58,7 @@ class WorkerConfig:
 class _Add:
     search: Search
     trace_id: str
+    number: int
     tokens: list[int]
     sampling: SamplingSpec
 
@@ -91,7 +92,8 @@ class Worker:
         self._scheduler = SchedulerView(engine.info.kv_blocks, engine.info.block_size)
         self._trees: dict[str, TreeRun] = {}
         self._tree_tasks: set[asyncio.Task[None]] = set()
-        self._traces: dict[str, tuple[Search, int]] = {}
+        self._traces: dict[str, tuple[Search, int]] = {}  # whose outputs count
+        self._adds: dict[str, _Add] = {}  # how each trace in a slot came, or comes, to the engine
         self._commands: asyncio.Queue[_Add | _Abort] = asyncio.Queue()
         self._group: TaskGroup | None = None
         self._settle_due = False
@@ -191,14 +193,20 @@ class Worker:
 
     async def _pump(self) -> None:
         async for batch in self.engine.steps():
+            steps = batch.step - self._scheduler.step if self._scheduler.step else 1
             self._scheduler.observe(batch.step, batch.kv_use)
             self._deliver(batch)
+            self._count_steps(steps)
             self._relieve()
             await self._rank()
 
     def _deliver(self, batch: StepBatch) -> None:
         for search, outputs in self._by_search(batch):
             self._guard(search, partial(search.on_outputs, outputs))
+
+    def _count_steps(self, steps: int) -> None:
+        for search in self._searches():
+            self._guard(search, partial(search.on_steps, steps))
 
     def _by_search(self, batch: StepBatch) -> list[tuple[Search, list[tuple[int, TraceOutput]]]]:
         parts: dict[Search, list[tuple[int, TraceOutput]]] = {}
@@ -238,11 +246,14 @@ class Worker:
 
     async def _command(self, command: _Add | _Abort) -> None:
         match command:
-            case _Add(search, trace_id, tokens, sampling):
-                if self._traces.get(trace_id, (None,))[0] is not search:
+            case _Add(search, trace_id, number, tokens, sampling):
+                if self._adds.get(trace_id) is not command:
                     return  # it has left again meanwhile
+                # from here on: what is still on its way of a trace of this name that left is not of this one
+                self._traces[trace_id] = (search, number)
+                stop = search.holds_at_boundaries
                 try:
-                    await self.engine.add(trace_id, tokens, sampling)
+                    await self.engine.add(trace_id, tokens, sampling, stop_at_boundary=stop)
                 except EngineError as error:
                     if error.fatal:
                         raise
@@ -319,6 +330,7 @@ class Worker:
     def withdraw(self, search: Search, trace: Trace, *, running: bool) -> None:
         trace_id = f"{search.tree_id}/{trace.number}"
         self._slots.release(trace_id)
+        self._adds.pop(trace_id, None)
         self._traces.pop(trace_id, None)
         if running:
             self._commands.put_nowait(_Abort(trace_id))
@@ -342,8 +354,8 @@ class Worker:
         self._settle_due = False
         for search, trace in self._slots.grant():
             trace_id = f"{search.tree_id}/{trace.number}"
-            self._traces[trace_id] = (search, trace.number)
-            self._commands.put_nowait(_Add(search, trace_id, *search.granted(trace)))
+            add = self._adds[trace_id] = _Add(search, trace_id, trace.number, *search.granted(trace))
+            self._commands.put_nowait(add)
         self.on_capacity()
 
     def _searches(self) -> list[Search]:

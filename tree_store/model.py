@@ -240,9 +240,10 @@ class TreeRecord:
     """A tree as it is stored. Times are seconds since the epoch; None: not yet.
 
     counts: nodes, roots, branches, one per node state, rounds, thoughts, evictions. usage: prompt, generated,
-    recomputed (tokens). parameters: all in force, as JSON; "" until a worker has taken it. degraded: scores
-    are missing, as its owner says while it runs and the outcome in the end. outcome: at most a KiB of it, see
-    `outcome` in reads.py. place: where it stands in the list of trees; "" when it was not read from there.
+    recomputed (tokens). steps: of the engine since the policy last heard of them. parameters: all in force,
+    as JSON; "" until a worker has taken it. degraded: scores are missing, as its owner says while it runs and
+    the outcome in the end. outcome: at most a KiB of it, see `outcome` in reads.py. place: where it stands in
+    the list of trees; "" when it was not read from there.
     """
 
     tree_id: str
@@ -266,4 +267,5 @@ class TreeRecord:
     usage: Mapping[str, int]
     outcome: Outcome | None
     failure: Failure | None
+    steps: int = 0
     place: str = ""

@@ -185,6 +185,7 @@ class _Record:
     tree_id: str = "t"
     state: TreeState = TreeState.RUNNING
     degraded: bool = False
+    steps: int = 0
     usage: Any = field(default_factory=lambda: {"generated": 0, "recomputed": 0})
     counts: Any = field(default_factory=lambda: {"rounds": 0})
 
