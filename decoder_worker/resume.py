@@ -35,9 +35,7 @@ async def resume(search: Search, log: TreeLog, store: TreeStore, record: TreeRec
         log.restore(trace, node.state)
         if node.state is NodeState.PENDING:
             pending.append(trace)
-        elif node.state is NodeState.LIVE or (
-            node.state is NodeState.HELD and not _stands_at_boundary(trace)
-        ):
+        elif node.state is NodeState.LIVE or _has_lost_its_boundary(trace):
             view.move(trace, NodeState.PENDING)
             log.moved(trace, "resumed")
             live.append(trace)
