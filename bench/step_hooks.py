@@ -60,7 +60,7 @@ def _capture(traces: int, times: int, *, hooked: bool) -> float:
     runner = Runner()
     if hooked:
         BoundaryCapture(runner, make_table(["a", "\n\n"]))
-    new = [SimpleNamespace(req_id=name, prompt_token_ids=[_ORDINARY]) for name in names]
+    new = [SimpleNamespace(req_id=name, prompt_token_ids=[_ORDINARY], sampling_params=None) for name in names]
     found = []
     for runner.step in range(times):
         scheduled = SimpleNamespace(scheduled_new_reqs=new, finished_req_ids=())
