@@ -71,6 +71,7 @@ def _trace(view: TreeView, node: NodeRecord, content: NodeContent) -> Trace:
         state=node.state,
         tokens=array("i", content.tokens),
         thoughts=list(content.thoughts),
+        confidences=array("f", content.confidences),
         text_bytes=len(content.text.encode()),
         finish_reason=node.finish_reason,
         finish_order=node.finish_order,

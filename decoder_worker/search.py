@@ -170,7 +170,11 @@ class Search:
     def granted(self, trace: Trace) -> tuple[list[int], SamplingSpec]:
         """The trace has a slot and becomes live; returns what the engine is to go on from."""
         self._move(trace, NodeState.LIVE)
-        sampling = replace(self.spec.sampling, max_tokens=self.spec.trace_limit - trace.total_tokens)
+        sampling = replace(
+            self.spec.sampling,
+            max_tokens=self.spec.trace_limit - trace.total_tokens,
+            confidence=self.policy.needs_confidence,
+        )
         if trace.parent is not None and self.policy.child_temperature is not None:
             sampling = replace(sampling, temperature=self.policy.child_temperature)
         return [*self.spec.prompt, *trace.sequence()], sampling
@@ -194,7 +198,7 @@ class Search:
                 self._hold(trace, running=output.finish is None)
                 held = True
                 continue
-            self.view.append_tokens(trace, output.tokens)
+            self.view.append_tokens(trace, output.tokens, output.confidences)
             if output.row is not None:
                 rows.extend(self._pass_boundary(trace, output.row))
             if output.finish is not None:
@@ -413,7 +417,8 @@ class Search:
         if position <= _passed(trace):
             return ()
         self._save(trace, upto=position)
-        trace.thoughts.append(Thought(position, text_end=trace.text_bytes))
+        confidence = trace.mean_confidence(_passed(trace), position)
+        trace.thoughts.append(Thought(position, confidence=confidence, text_end=trace.text_bytes))
         if not self.policy.needs_scores:
             self._log.thought(trace, trace.thoughts[-1])
             return ()
@@ -435,7 +440,7 @@ class Search:
         text = detokenizer.feed(tokens) + (detokenizer.flush() if last else "")
         trace.text_bytes += len(text.encode())
         if tokens or text:
-            self._log.checkpoint(trace, tokens, text)
+            self._log.checkpoint(trace, tokens, text, trace.confidences[start:end])
         self._note_progress()
         self._checkpointed[trace.number] = end
 

@@ -41,6 +41,7 @@ class _Draft:
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     thoughts: list[Thought] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
     winning: bool = False
 
     def change(self) -> NodeChange:
@@ -68,6 +69,7 @@ class _Draft:
             tokens=tuple(self.tokens),
             text=self.text,
             thoughts=tuple(self.thoughts),
+            confidences=tuple(self.confidences),
         )
 
 
@@ -120,11 +122,15 @@ class TreeLog:
         draft.reason = reason or draft.reason
         self._noted[trace.number] = trace.state
 
-    def checkpoint(self, trace: Trace, tokens: Sequence[int], text: str) -> None:
-        """More of the trace's own tokens, with their text, up to a boundary or its end."""
+    def checkpoint(
+        self, trace: Trace, tokens: Sequence[int], text: str, confidences: Sequence[float] = ()
+    ) -> None:
+        """More of the trace's own tokens, with their text, up to a boundary or its end. confidences: one for
+        each of them, where the policy asks for them."""
         draft = self._draft(trace)
         draft.tokens.extend(tokens)
         draft.text += text
+        draft.confidences.extend(confidences)
 
     def thought(self, trace: Trace, thought: Thought) -> None:
         """A thought of its own, with its final score."""

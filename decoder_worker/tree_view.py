@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
+from statistics import fmean
 
 from tree_store.model import COUNTING, NODE_TRANSITIONS, NodeState, Thought
 
@@ -28,18 +29,6 @@ def _running_sum(scores: Iterable[float]) -> float:
     for score in scores:
         total += score
     return total
-
-
-def _spread(trace: Trace) -> array[float]:
-    """One confidence per own token out of one per thought; none where a thought has none."""
-    known = [t for t in trace.thoughts if t.confidence is not None]
-    if not known or len(known) < len(trace.thoughts):
-        return array("f")
-    spread: array[float] = array("f")
-    for thought in known:
-        spread.extend([thought.confidence or 0.0] * (thought.position - trace.branch_position - len(spread)))
-    spread.extend([known[-1].confidence or 0.0] * (len(trace.tokens) - len(spread)))
-    return spread
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +97,11 @@ class Trace:
         """Scores of the whole sequence in order, inherited ones first."""
         thoughts = [t for trace, end in self._inherited() for t in trace.thoughts if t.position <= end]
         return [t.score for t in (*thoughts, *self.thoughts) if t.score is not None]
+
+    def mean_confidence(self, start: int, end: int) -> float | None:
+        """Mean over its own tokens between two positions; None where it has no confidences."""
+        part = self.confidences[start - self.branch_position : end - self.branch_position]
+        return fmean(part) if part else None
 
     def merged_thoughts(self, shortest: int) -> list[tuple[int, int]]:
         """Its own thoughts as (start, end) positions, those of fewer than `shortest` tokens merged with the
@@ -191,8 +185,7 @@ class TreeView:
     # ---- changes; only the search makes them
 
     def restore(self, trace: Trace) -> None:
-        """Puts back a trace from a checkpoint; its sums of scores follow from the thoughts, and so do the
-        confidences of its tokens: each has that of its thought, those after the last one that of the last.
+        """Puts back a trace from a checkpoint; its sums of scores follow from the thoughts.
 
         Raises ValueError unless traces come in the order of their numbers.
         """
@@ -200,7 +193,6 @@ class TreeView:
             raise ValueError(f"node {trace.number} restored after {len(self.traces)} nodes")
         own = [t.score for t in trace.thoughts if t.score is not None]
         trace.own_scored, trace.own_sum = len(own), _running_sum(own)
-        trace.confidences = _spread(trace)
         if trace.parent is not None:
             trace.inherit(trace.parent)
         self._add(trace)

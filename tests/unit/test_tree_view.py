@@ -204,25 +204,23 @@ class TestConfidences:
         with pytest.raises(ValueError, match="node 1: 4 confidences, 5 tokens"):
             view.append_tokens(trace, [4, 5], [1.0])
 
-    def test_a_restored_trace_has_those_of_its_thoughts(self) -> None:
+    def test_the_mean_of_a_thought(self) -> None:
         view = TreeView()
-        view.restore(Trace(1, None, tokens=array("i", range(4)), thoughts=[Thought(4, 0.5, 2.0)]))
-        branch = Trace(
-            number=2,
-            parent=view[1],
-            branch_position=4,
-            tokens=array("i", range(7)),
-            thoughts=[Thought(6, None, 3.0), Thought(9, 0.5, 1.0)],
-        )
-        view.restore(branch)
-        assert view[1].confidences.tolist() == [2.0] * 4
-        assert branch.confidences.tolist() == [3.0] * 2 + [1.0] * 5
+        root = live_root(view)
+        view.append_tokens(root, [1, 2, 3, 4], [1.0, 2.0, 4.0, 8.0])
+        root.thoughts.append(Thought(2, 0.5))
+        assert root.mean_confidence(0, 2) == 1.5
+        branch = view.add_branch(root)
+        view.append_tokens(branch, [5, 6, 7], [3.0, 5.0, 9.0])
+        assert branch.mean_confidence(2, 4) == 4.0
+        assert live_root(view).mean_confidence(0, 0) is None
 
-    def test_none_where_a_thought_has_none(self) -> None:
+    def test_a_restored_trace_goes_on_with_its_own(self) -> None:
         view = TreeView()
-        thoughts = [Thought(2, 0.5, 1.0), Thought(4, 0.5)]
-        view.restore(Trace(1, None, tokens=array("i", range(5)), thoughts=thoughts))
-        assert not view[1].confidences
+        trace = Trace(1, None, tokens=array("i", range(2)), confidences=array("f", [0.5, 1.5]))
+        view.restore(trace)
+        view.append_tokens(trace, [3], [2.5])
+        assert trace.confidences.tolist() == [0.5, 1.5, 2.5]
 
 
 def test_a_parent_needs_a_scored_thought_of_its_own() -> None:

@@ -1,5 +1,5 @@
 """Where the thoughts end in the text of their nodes: enough to put any trace's text together from its
-ancestors', also across a change of workers."""
+ancestors', also across a change of workers; and confidences that stay with their tokens."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ class Kept:
             tuple(token for change in changes for token in change.tokens),
             "".join(change.text for change in changes),
             unpack_thoughts(b"".join(pack_thoughts(change.thoughts) for change in changes)),
+            tuple(confidence for change in changes for confidence in change.confidences),
         )
 
     def inherited(self, number: int) -> bytes:
@@ -99,6 +100,10 @@ class Obedient(Gambit):
     def step(self, state: GambitState, view: Any, observation: Observation) -> Step[GambitState]:
         actions, self.orders[:] = tuple(self.orders), []
         return Step(state, actions)
+
+
+def confidence(token: int) -> float:
+    return float(token % 97)
 
 
 class Scene:
@@ -152,7 +157,7 @@ class Scene:
     def decode(self, trace: Trace, tokens: Sequence[int], *, boundary: bool) -> None:
         """The row of a boundary comes with what follows it."""
         row = HiddenRow(len(PROMPT) + trace.total_tokens - 1, b"", "float32") if boundary else None
-        output = TraceOutput(f"t/{trace.number}", tokens, row)
+        output = TraceOutput(f"t/{trace.number}", tokens, row, confidences=[confidence(t) for t in tokens])
         self.search.on_outputs([(trace.number, output)])
 
     def act(self, action: Action) -> None:
@@ -219,6 +224,16 @@ def check_texts(scene: Scene) -> None:
     store, view = scene.store, scene.search.view
     for number, trace in view.traces.items():
         content = store.content(number)
+        assert content.confidences == tuple(map(confidence, content.tokens))
+        assert trace.confidences.tolist() == list(map(confidence, trace.tokens))
+        start = trace.branch_position
+        for thought in content.thoughts:
+            own = content.confidences[
+                start - trace.branch_position : thought.position - trace.branch_position
+            ]
+            assert thought.confidence is not None
+            assert abs(thought.confidence - sum(own) / len(own)) < 1e-3
+            start = thought.position
         before = store.inherited(number)
         sequence = trace.sequence()
         if content.tokens:
