@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from decoder_worker.answers.extraction import AnswerMode, extract
 from decoder_worker.answers.votes import Candidate, Decision
+from decoder_worker.embedding.queue import EmbeddedThought, ThoughtText
 from decoder_worker.engine.base import FinishReason, HiddenRow, SamplingSpec, Tokenizer, TraceOutput
 from decoder_worker.engine.detokenizer import Detokenizer
 from decoder_worker.policies.base import (
@@ -32,6 +33,7 @@ from decoder_worker.policies.base import (
     SpawnRoot,
     Started,
     StepsPassed,
+    ThoughtsEmbedded,
     TracesFinished,
 )
 from decoder_worker.scoring.client import BoundaryRow, ScoredRow
@@ -83,6 +85,10 @@ class Host(Protocol):
         """Sends rows to the scorer; `Search.on_scores` is called with what comes back."""
         ...
 
+    def embed(self, search: Search, thoughts: Sequence[ThoughtText]) -> None:
+        """Sends thoughts to the embedder; `Search.on_embeddings` is called with what comes back."""
+        ...
+
 
 class Search:
     """Runs one tree under its policy until it ends; `ended` is then set and nothing counts any more."""
@@ -107,6 +113,7 @@ class Search:
         self._tokenizer = tokenizer
         self._detokenizers: dict[int, Detokenizer] = {}
         self._checkpointed: dict[int, int] = {}
+        self._embedded_from: dict[int, int] = {}  # the first merged thought that was not sent yet
         self._awaiting_scores: dict[int, int] = {}
         self._scores_settled = asyncio.Event()
         self._scores_settled.set()
@@ -132,6 +139,11 @@ class Search:
     def vote(self, candidates: Sequence[Candidate]) -> Decision:
         """The policy's vote over the finished traces."""
         return self.policy.vote(self._state, self.view, candidates)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has ended and the vote has every score that it could use."""
+        return self.ended.is_set() and self._scores_settled.is_set()
 
     async def scores_settled(self) -> None:
         """Waits until every boundary that was sent to the scorer has come back."""
@@ -177,6 +189,7 @@ class Search:
         )
         if trace.parent is not None and self.policy.child_temperature is not None:
             sampling = replace(sampling, temperature=self.policy.child_temperature)
+        self._embed(trace, again=True)
         return [*self.spec.prompt, *trace.sequence()], sampling
 
     def on_outputs(self, outputs: Sequence[tuple[int, TraceOutput]]) -> None:
@@ -204,6 +217,8 @@ class Search:
             if output.finish is not None:
                 self._finish_trace(trace, output.finish)
                 finished.append(number)
+            elif output.row is not None:
+                self._embed(trace)
         if rows:
             self._send(rows)
         if finished:
@@ -235,6 +250,25 @@ class Search:
             self._observe(BoundariesScored(tuple(news)))
         self._check_idle()  # also when scores are lost: nothing waits for them any more
 
+    def wants_embedding(self, node: int) -> bool:
+        """Whether a vector of this node would still be looked at."""
+        return not self.ended.is_set() and self.view[node].state is NodeState.LIVE
+
+    def on_embeddings(self, embedded: Sequence[EmbeddedThought]) -> None:
+        """Vectors came back; those of traces that have left meanwhile are dropped."""
+        news: list[tuple[int, int]] = []
+        for item in embedded:
+            if not self.wants_embedding(item.node):
+                continue
+            if item.vector is None:
+                self.degrade("EMBEDDER_FAILED")
+                continue
+            self.view[item.node].embeddings[item.index] = item.vector
+            news.append((item.node, item.index))
+        if news:
+            self._observe(ThoughtsEmbedded(tuple(news)))
+            self._check_idle()
+
     def on_steps(self, steps: int) -> None:
         """So many engine steps have passed, and all that they gave this tree has been told."""
         every = self.policy.check_every
@@ -252,7 +286,7 @@ class Search:
         self._check_idle()
 
     def degrade(self, why: str) -> None:
-        """Scores are missing: the vote will be an unscored one."""
+        """Scores or vectors are missing: the vote will be an unscored one."""
         if not self.degraded:
             log.warning("search_degraded", tree_id=self.tree_id, why=why)
             self._log.fields(degraded="1")
@@ -374,6 +408,7 @@ class Search:
         was = trace.state
         self._save(trace, last=True)
         self._move(trace, to)
+        trace.embeddings.clear()  # only those of live traces are looked at
         if was in (NodeState.PENDING, NodeState.LIVE):
             self._host.withdraw(self, trace, running=was is NodeState.LIVE)
 
@@ -400,6 +435,7 @@ class Search:
             trace.answer = extract(text, self.spec.answer_mode, finish=str(finish))
         self._save(trace, last=True)
         self._move(trace, NodeState.FINISHED, reason=str(finish))
+        trace.embeddings.clear()
         self._host.withdraw(self, trace, running=False)
 
     def _stops_at(self, trace: Trace, row: HiddenRow) -> bool:
@@ -452,7 +488,27 @@ class Search:
         if trace.total_tokens:
             self.recomputed += self.prompt_tokens + trace.total_tokens - cached
 
-    # ---- scores on their way
+    # ---- scores and vectors on their way
+
+    def _embed(self, trace: Trace, *, again: bool = False) -> None:
+        """Sends the live trace's merged thoughts that are complete and were not sent. again: those as well of
+        which no vector is known, since it has come back, or from another worker."""
+        if not self.policy.needs_embeddings:
+            return
+        first = self.policy.first_embedded
+        merged = trace.merged_thoughts(self.policy.shortest_embedded)
+        start = first if again else self._embedded_from.get(trace.number, first)
+        self._embedded_from[trace.number] = max(start, len(merged))
+        missing = [i for i in range(start, len(merged)) if i not in trace.embeddings]
+        if missing:
+            self._host.embed(
+                self, [ThoughtText(trace.number, i, self._text_between(trace, *merged[i])) for i in missing]
+            )
+
+    def _text_between(self, trace: Trace, start: int, end: int) -> str:
+        """Text of its own tokens between two positions."""
+        own = trace.tokens[start - trace.branch_position : end - trace.branch_position]
+        return self._tokenizer.decode(own.tolist())
 
     def _send(self, rows: Sequence[BoundaryRow]) -> None:
         for row in rows:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from decoder_worker.answers.equivalence import Equivalence
+from decoder_worker.embedding.queue import EmbeddedThought, EmbeddingQueue, ThoughtText
 from decoder_worker.engine.base import Engine, EngineError, SamplingSpec, StepBatch, TraceOutput
 from decoder_worker.scheduler_view import SchedulerView
 from decoder_worker.scoring.client import BoundaryRow, ScoredRow, ScoringClient
@@ -79,12 +80,14 @@ class Worker:
         store: TreeStore,
         scoring: ScoringClient | None,
         equivalence: Equivalence,
+        embedding: EmbeddingQueue | None = None,
     ) -> None:
         self.config = config
         self.engine = engine
         self.store = store
         self.scoring = scoring
         self.equivalence = equivalence
+        self.embedding = embedding
         self.on_capacity: Callable[[], None] = lambda: None
         self.draining = False
         self.leaving = asyncio.Event()
@@ -155,6 +158,8 @@ class Worker:
             ]
             if self.scoring is not None:
                 tasks.append(group.create_task(self.scoring.run(), name="scoring"))
+            if self.embedding is not None:
+                tasks.append(group.create_task(self.embedding.run(), name="embedding"))
             await stop.wait()
             await self._drain(group, hurry or asyncio.Event())
             log.info("worker_stopping", trees=len(self._trees))
@@ -343,6 +348,14 @@ class Worker:
             self._guard(search, partial(search.on_scores, scored))
 
         self.scoring.submit(rows, deliver)
+
+    def embed(self, search: Search, thoughts: Sequence[ThoughtText]) -> None:
+        assert self.embedding is not None, "admission refuses policies that need vectors without an embedder"
+
+        def deliver(embedded: Sequence[EmbeddedThought]) -> None:
+            self._guard(search, partial(search.on_embeddings, embedded))
+
+        self.embedding.submit(thoughts, search.wants_embedding, deliver)
 
     def _settle_soon(self) -> None:
         if not self._settle_due:

@@ -66,6 +66,7 @@ def admit(search: pb.Search, **changed: Any) -> tuple[SearchSpec, Policy[Any]]:
         "profile": "tiny",
         "max_capacity": 32,
         "has_scorer": True,
+        "has_embedder": True,
     }
     return prepare("t", search, **{**given, **changed})
 
@@ -177,6 +178,14 @@ def test_longer_traces_than_the_context_has_room_for() -> None:
     error = refusal(ask(budgets=pb.Budgets(trace_tokens=room + 1)))
     assert error.reason == "INVALID_FIELD"
     assert f"{room} are left for a trace, not {room + 1}" in violations(error)["search.budgets.trace_tokens"]
+
+
+def test_a_policy_with_vectors_on_a_worker_without_an_embedder() -> None:
+    error = refusal(ask(policy="slim_sc"), has_embedder=False)
+    assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_EMBEDDER")
+    assert "thoughtbeam[slim_sc]" in error.message
+    assert "embedding_model" in error.message
+    admit(ask(policy="self_consistency"), has_embedder=False)
 
 
 def test_a_policy_with_scores_on_a_worker_without_a_scorer() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decoder_worker.embedding.queue import ThoughtText
 from decoder_worker.engine.base import HiddenRow, SamplingSpec, TraceOutput
 from decoder_worker.policies.base import Action, Branch, Evict, Observation, Policy, Prune, SpawnRoot, Step
 from decoder_worker.policies.gambit import Gambit, GambitState
@@ -137,6 +138,9 @@ class Scene:
 
     def score(self, search: Search, rows: Sequence[BoundaryRow]) -> None:
         self.rows += rows
+
+    def embed(self, search: Search, thoughts: Sequence[ThoughtText]) -> None:
+        raise AssertionError("nobody asked for vectors")
 
     # what happens
 
