@@ -72,7 +72,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	--overrides requirements/overrides.txt --excludes requirements/left_out.txt
 
 lock: $(VENV)/.dev ## renew requirements/{cpu,server,dev}.txt from pyproject.toml and the .in files; UPGRADE=1: newest versions
-	$(LOCK) --extra cli --extra server pyproject.toml requirements/cpu.in -o requirements/cpu.txt
+	$(LOCK) --extra cli --extra server --extra slim_sc pyproject.toml requirements/cpu.in -o requirements/cpu.txt
 	$(LOCK) --extra cli --extra server pyproject.toml -c requirements/cpu.txt -o requirements/server.txt
 	$(LOCK) --extra dev pyproject.toml requirements/dev.in -c requirements/cpu.txt -o requirements/dev.txt
 
