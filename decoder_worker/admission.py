@@ -155,8 +155,8 @@ def no_embedder(policy: str, why: str) -> StatusError:
         "NO_EMBEDDER",
         f"policy {policy} needs a model that embeds thoughts, and the worker {why}. Install the extra "
         "slim_sc beside the decoder worker (pip install 'thoughtbeam[slim_sc]'), or name a model in the "
-        "format of sentence-transformers to it (embedding_model in its settings, --embedding-model NAME). All other "
-        "policies run without one.",
+        "format of sentence-transformers to it (embedding_model in its settings, --embedding-model NAME). "
+        "All other policies run without one.",
     )
 
 

@@ -14,6 +14,8 @@ from typing import Any
 from google.protobuf import json_format
 
 from decoder_worker.answers.equivalence import Equivalence
+from decoder_worker.embedding.base import Embedder
+from decoder_worker.embedding.queue import EmbeddingQueue
 from decoder_worker.engine.base import SamplingSpec, StepBatch
 from decoder_worker.engine.scripted import ScriptedConfig, ScriptedEngine
 from decoder_worker.engine.scripted_traces import Drawn, Replay, ScriptedTokenizer, TraceSource, score_in
@@ -168,15 +170,18 @@ async def working(
     gateway: str = "",
     scoring: ScriptedScoring | ScoringClient | None = None,
     equivalence: Equivalence | None = None,
+    embedder: Embedder | None = None,
     own_store: TreeStore | None = None,
 ) -> AsyncIterator[Bench]:
     """A worker for the length of the block; then it hands back what it runs, as at SIGTERM.
 
     gateway: host:port of one to be linked to; by default trees come from `Bench.give` only. own_store: the
-    worker's; by default one on redis_url. scoring: by default scripted.
+    worker's; by default one on redis_url. scoring: by default scripted. embedder: by default
+    none.
     """
     store, of_worker = TreeStore.connect(redis_url), own_store or TreeStore.connect(redis_url)
     stop, hurry, up = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    embedding = None if embedder is None else EmbeddingQueue(lambda: embedder)
 
     async def on_state(serving: bool) -> None:
         if serving:
@@ -186,7 +191,7 @@ async def working(
         async with equivalence or Equivalence() as grouping:
             config = WorkerConfig(name, profile, max_capacity, lease, drain, "scripted")
             scorer: Any = scoring or ScriptedScoring()
-            worker = Worker(config, engine, of_worker, scorer, grouping)
+            worker = Worker(config, engine, of_worker, scorer, grouping, embedding)
 
             async def no_link() -> None:
                 up.set()
@@ -202,6 +207,8 @@ async def working(
                 hurry.set()
                 await running
     finally:
+        if embedding is not None:
+            await embedding.close()
         await of_worker.close()
         await store.close()
 
