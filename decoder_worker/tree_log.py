@@ -108,11 +108,12 @@ class TreeLog:
         """The trace is new in its state, or new altogether.
 
         A batch tells the feed of one node after the other. So a node that moves again after others have moved
-        does so in the next batch: its branch is born before it is gone.
+        does so in the next batch: its branch is born before it is gone. And one that moves again after a move
+        with a reason does, for that reason would be told of the later move.
         """
         drafts = self._notes[-1].drafts
         before = drafts.get(trace.number)
-        if before is not None and before.path and next(reversed(drafts)) != trace.number:
+        if before is not None and before.path and (before.reason or next(reversed(drafts)) != trace.number):
             self._begin_batch()
         draft = self._draft(trace)
         if not draft.path:
