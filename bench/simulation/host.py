@@ -149,12 +149,13 @@ class Simulation:
 
     def run(self) -> list[Ended]:
         """All requests, in the order in which they ended."""
+        self._catch_up()
         while self._arriving or self._trees:
-            self._catch_up()
             if self._traces:
                 self._step()
             else:
                 self._jump()
+            self._catch_up()
         return self.ended
 
     # ---- Host: what searches ask for
