@@ -19,8 +19,8 @@ _WARM, _COOL = 0.2, 0.8  # of the requests: between them the engine is full
 
 @dataclass(frozen=True)
 class Scale:
-    """profile: of the policies; overrides: of their parameters. trace_limit: in tokens. loads: arrivals per
-    second, as multiples of the capacity of self-consistency."""
+    """profile: of the policies; overrides: of their parameters, by policy. trace_limit: most generated tokens
+    of a trace. requests, policies: how many and which, unless somebody asks for others."""
 
     world: World
     engine: ScriptedConfig
@@ -93,8 +93,9 @@ def poisson(requests: int, rate: float, seed: int) -> list[Request]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One policy's requests, in the order in which they ended. seconds: of virtual time, from the first
-    arrival to the last end. preemptions: of traces by the engine itself."""
+    """What became of requests under one policy. load: a multiple of self-consistency's capacity. seconds: of
+    virtual time, from the first arrival to the last end. preemptions: of traces by the engine itself. runs:
+    in the order in which they ended."""
 
     policy: str
     load: float
@@ -104,7 +105,7 @@ class Row:
 
 
 def simulate(scale: Scale, name: str, load: float, rate: float, requests: int) -> Row:
-    """One policy. load: what the rate (per second) is a multiple of capacity of, to be shown."""
+    """One policy. rate: requests per second. load: the same as a multiple of the capacity."""
     arriving = poisson(requests, rate, scale.world.seed)
     simulation = scale.simulation(name, arriving)
     runs = simulation.run()

@@ -4,9 +4,10 @@
     L    its length in tokens        a    its approach: traces of one approach think nearly the same
 
 A root begins at z = d and takes an independent normal step with every thought; it ends right if z > 0 at its
-end. The score of a thought is what a scorer makes of z with some noise. A branch has its parent's a, and its
-z up to the branch point; from there on both go on by themselves, each to a length of its own. a, z and
-whether the answer follows stand in a token of every thought, so a trace goes on from its tokens alone.
+end. The score of a thought is what a scorer makes of z, with noise that is new each time and a prejudice for
+or against the approach, which stays. A branch has its parent's a, and its z up to the branch point; from
+there on both go on by themselves, each to a length of its own. a, z and whether the answer follows stand in
+a token of every thought, so a trace goes on from its tokens alone.
 """
 
 from __future__ import annotations
@@ -108,11 +109,11 @@ class World:
 
     prompt: tokens of every question. thought: mean tokens of one, drawn from half to one and a half times
     that. ease, difficulty: mean and standard deviation of d over the questions. spread: standard deviation
-    of what z does over a trace of median length. noise: that of the scorer, on the scale of z. approaches:
-    of a question, the first one half as likely again as the second, and so on; those who end wrong by the
-    same approach end at the same answer. vagueness: how far thoughts of one approach may lie apart.
-    surest, doubt, flicker: confidence of a token at score 1, how much lower it is at score 0, and the
-    standard deviation of its noise.
+    of what z does over a trace of median length. noise, prejudice: standard deviations of the scorer's, on
+    the scale of z. approaches: of a question, the first one half as likely again as the second, and so on;
+    those who end wrong by the same approach end at the same answer. vagueness: how far thoughts of one
+    approach may lie apart. surest, doubt, flicker: confidence of a token at score 1, how much lower it is at
+    score 0, and the standard deviation of its noise.
     """
 
     seed: int = 0
@@ -122,7 +123,8 @@ class World:
     ease: float = 0.0
     difficulty: float = 0.7
     spread: float = 1.0
-    noise: float = 0.6
+    noise: float = 0.8
+    prejudice: float = 0.8
     approaches: int = 12
     vagueness: float = 0.6
     surest: float = 14.0
@@ -144,12 +146,13 @@ class World:
             # of its length it is known that more than the answer is to come
             known = done + _SHORTEST + _ANSWER - 1
             left = self.lengths.draw(random, beyond=known) - done - _ANSWER
+            prejudice = self._prejudice(trace_id, state.approach)
             while left:
                 length = self._thought_tokens(random, left)
                 left -= length
                 z = state.z + random.gauss(0.0, self.spread * math.sqrt(length / self.lengths.median))
                 state = State(state.approach, z, last=not left)
-                yield score_token(_NORMAL.cdf(random.gauss(z, self.noise)))
+                yield score_token(_NORMAL.cdf(z + prejudice + random.gauss(0.0, self.noise)))
                 yield state.token
                 yield from [FILLER] * (length - _SHORTEST)
                 yield BLANK
@@ -178,10 +181,12 @@ class World:
 
     def _first_state(self, trace_id: str, random: Random) -> State:
         """That in which a root begins."""
-        tree_id = trace_id.rpartition("/")[0]
-        z = Random(f"{self.seed} {tree_id}").gauss(self.ease, self.difficulty)
+        z = Random(f"{self.seed} {_tree_of(trace_id)}").gauss(self.ease, self.difficulty)
         weights = [(2 / 3) ** n for n in range(self.approaches)]
         return State(random.choices(range(self.approaches), weights)[0], z)
+
+    def _prejudice(self, trace_id: str, approach: int) -> float:
+        return Random(f"{self.seed} {_tree_of(trace_id)} {approach}").gauss(0.0, self.prejudice)
 
     def _rest_of_thought(self, tokens: Sequence[int], random: Random, state: State) -> Iterator[int]:
         """Of one that the tokens break off inside."""
@@ -202,6 +207,10 @@ class World:
     def _noises(self) -> list[float]:
         random = Random(f"{self.seed} confidence")
         return [random.gauss(0.0, self.flicker) for _ in range(_NOISES)]
+
+
+def _tree_of(trace_id: str) -> str:
+    return trace_id.rpartition("/")[0]
 
 
 @lru_cache(maxsize=65_536)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
 
 import pytest
 
+from bench import report
 from bench.report import quantile
-from bench.simulate import ACTS, summary
+from bench.simulate import ACTS, main, summary
 from bench.simulation.host import Ended, Request, Simulation
 from bench.simulation.scales import Scale, poisson, simulate, tiny
 from bench.simulation.world import Lengths
@@ -93,6 +96,22 @@ def test_the_table_marks_a_policy_that_did_nothing() -> None:
     ample = small(kv_blocks=1 << 16)
     row = simulate(ample, "step", 1.0, RATE, 4)
     assert not summary(row)["acted"]
+
+
+def test_the_command_writes_a_table_and_what_it_hangs_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    asked = ["--quick", "--requests", "2", "--policies", "vanilla", "step", "--kv-blocks", "4096"]
+    monkeypatch.setattr(sys, "argv", ["simulate", *asked])
+    main()
+    written = json.loads((tmp_path / "simulate-quick.json").read_text())
+    assert [row["policy"] for row in written["rows"]] == ["vanilla", "step"]
+    assert written["engine"]["kv_blocks"] == 4096
+    assert written["capacity"] > 0
+    table = (tmp_path / "simulate-quick.md").read_text()
+    assert "did not act" in table
+    assert table in capsys.readouterr().out
 
 
 def test_a_row_adds_up() -> None:
