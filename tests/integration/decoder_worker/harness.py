@@ -57,6 +57,11 @@ class RecordingEngine(ScriptedEngine):
         await super().add(trace_id, token_ids, sampling, stop_at_boundary=stop_at_boundary)
         self.most = max(self.most, len(self._traces))
 
+    @property
+    def busy(self) -> bool:
+        """Whether it has a trace; without one it makes no step."""
+        return bool(self._traces)
+
     def step(self) -> StepBatch:
         batch = super().step()
         self.generated += sum(len(output.tokens) for output in batch.outputs)
@@ -99,33 +104,36 @@ async def turns() -> None:
 @dataclass(eq=False)
 class ScriptedScoring:
     """In the place of a ScoringClient: a row's score is what the row carries. It is there one turn of the
-    event loop later, so that it depends on no machine; while `holding`, scores wait for `release`."""
+    event loop later, so that it depends on no machine; while `holding`, scores wait for `release`. exact:
+    they are float32, as a real scorer's, and not the thousandths that traces are written with."""
 
     holding: bool = False
+    exact: bool = False
     held: list[tuple[BoundaryRow, Deliver]] = field(default_factory=list)
 
     def submit(self, rows: Sequence[BoundaryRow], deliver: Deliver) -> None:
         if self.holding:
             self.held += [(row, deliver) for row in rows]
         else:
-            asyncio.get_running_loop().call_soon(deliver, [_scored(row) for row in rows])
+            asyncio.get_running_loop().call_soon(deliver, [self._scored(row) for row in rows])
 
     def release(self) -> None:
         held, self.held, self.holding = self.held, [], False
         for row, deliver in held:
-            deliver([_scored(row)])
+            deliver([self._scored(row)])
+
+    def _scored(self, row: BoundaryRow) -> ScoredRow:
+        score = score_in(row.row)
+        if math.isnan(score):
+            return ScoredRow(row, None, "NONFINITE_ROW")
+        # a float32 carries thousandths to seven digits
+        return ScoredRow(row, score if self.exact else round(score, 3))
 
     def forget(self, tree_id: str) -> None:
         self.held = [(row, deliver) for row, deliver in self.held if row.tree_id != tree_id]
 
     async def run(self) -> None:
         await asyncio.Event().wait()
-
-
-def _scored(row: BoundaryRow) -> ScoredRow:
-    score = score_in(row.row)
-    # a float32 carries thousandths to seven digits
-    return ScoredRow(row, None, "NONFINITE_ROW") if math.isnan(score) else ScoredRow(row, round(score, 3))
 
 
 @dataclass(frozen=True, slots=True)
