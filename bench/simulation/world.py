@@ -133,7 +133,7 @@ class World:
 
     def question(self, tree_id: str) -> tuple[int, ...]:
         """The prompt of a question: one of its own, so that no two trees share KV."""
-        return (*text_tokens(tree_id.rjust(self.prompt)[-self.prompt :]),)
+        return (*text_tokens(tree_id.ljust(self.prompt)[: self.prompt]),)
 
     def continuation(self, trace_id: str, tokens: Sequence[int]) -> Iterator[int]:
         random = Random(f"{self.seed} {trace_id} {len(tokens)}")

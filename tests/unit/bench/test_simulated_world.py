@@ -90,7 +90,7 @@ def test_a_trace_is_the_same_each_time_and_another_one_is_another() -> None:
 
 def test_questions_share_no_prompt() -> None:
     assert len(QUESTION) == WORLD.prompt
-    assert WORLD.question("question 1") != WORLD.question("question 2")
+    assert WORLD.question("question 1")[:16] != WORLD.question("question 2")[:16]
 
 
 def test_a_branch_has_its_parents_past_and_a_future_of_its_own() -> None:
