@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest -W error
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test lint format mypy protos protos-check unit integration fault bench-compare \
-	bench-throughput bench-store bench-worker bench-step install install-dev lock clean
+	bench-throughput bench-store bench-worker bench-step bench-simulate install install-dev lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ bench-worker: $(VENV)/.runtime ## a decoder worker's own bytes per trace and per
 
 bench-step: $(VENV)/.runtime ## what we cost per engine step at 512 live traces, part by part
 	@exec $(BIN)/python -m bench.step
+
+bench-simulate: $(VENV)/.runtime ## all policies on a simulated model, in virtual time, as requests arrive at random
+	@exec $(BIN)/python -m bench.simulate
 
 # --- checks -------------------------------------------------------------------------------------------
 
@@ -72,7 +75,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	--overrides requirements/overrides.txt --excludes requirements/left_out.txt
 
 lock: $(VENV)/.dev ## renew requirements/{cpu,server,dev}.txt from pyproject.toml and the .in files; UPGRADE=1: newest versions
-	$(LOCK) --extra cli --extra server pyproject.toml requirements/cpu.in -o requirements/cpu.txt
+	$(LOCK) --extra cli --extra server --extra slim_sc pyproject.toml requirements/cpu.in -o requirements/cpu.txt
 	$(LOCK) --extra cli --extra server pyproject.toml -c requirements/cpu.txt -o requirements/server.txt
 	$(LOCK) --extra dev pyproject.toml requirements/dev.in -c requirements/cpu.txt -o requirements/dev.txt
 

@@ -71,7 +71,7 @@ def decisions(name: str, size: int, times: int) -> list[Decision]:
         seconds = _time(lambda: policy.step(state, seen, observation), times)  # noqa: B023 - used at once
         found.append(_decision(name, size, what, len(step.actions), seconds))
     candidates = _candidates(size)
-    seconds = _time(lambda: policy.vote(candidates), times)
+    seconds = _time(lambda: policy.vote(policy.initial(0), view, candidates), times)
     return [*found, _decision(name, size, "the vote over C finished traces", 0, seconds)]
 
 

@@ -1,10 +1,11 @@
-"""`python -m bench.throughput`: tokens per second through the whole service, and what capturing rows costs.
+"""`python -m bench.throughput`: tokens per second through the whole service, and what capturing costs.
 
-Two comparisons, each of two ways to decode the same 64 traces of the same question:
+Three comparisons, each of two ways to decode the same 64 traces of the same question:
 
 * service / direct: self_consistency through client, gateway, decoder worker and tree store, against one
   request with n = 64 to stock vLLM with the same engine settings and no hook of ours;
-* capture on / off: the decoder worker's engine, with boundary rows captured and without.
+* capture on / off: the decoder worker's engine, with boundary rows captured and without;
+* confidence on / capture off: the same, with a confidence of every token besides.
 
 Machines are noisy and drift. So both ways run again and again, one right after the other, which of them first
 is drawn by lot, and what counts is the ratio of the two in each repetition: the median of these, with an
@@ -138,13 +139,15 @@ def through_vllm(llm: Any, tokenizer: Any, sampling: SamplingSpec, traces: int) 
     return Way(tokens_of)
 
 
-def through_engine(engine: VllmEngine, traces: int, most: int, *, capture: bool) -> Way:
+def through_engine(
+    engine: VllmEngine, traces: int, most: int, *, capture: bool, confidence: bool = False
+) -> Way:
     async def prepare() -> None:
         await engine.set_capture(capture)
 
     async def tokens_of(question: Question) -> int:
         prompt = engine.tokenizer.encode_chat([{"role": "user", "content": question.text}])
-        sampling = replace(engine.info.default_sampling, max_tokens=most)
+        sampling = replace(engine.info.default_sampling, max_tokens=most, confidence=confidence)
         name = uuid.uuid4().hex
         for number in range(traces):
             await engine.add(f"{name}/{number}", prompt, sampling)
@@ -189,20 +192,22 @@ async def service_against_direct(endpoint: str, questions: Sequence[Question], a
 
 async def capture_on_against_off(
     questions: Sequence[Question], args: Args
-) -> tuple[Comparison, list[list[str]]]:
-    """The decoder worker's engine alone; and where its core spends its time with capture on."""
+) -> tuple[list[Comparison], list[list[str]]]:
+    """The decoder worker's engine alone, with capture and with confidences too; and where its core spends its
+    time with capture on."""
     engine = await VllmEngine.start(VllmConfig(str(BUNDLED_MODEL), slots=args.traces))
     try:
-        ways = {
-            "capture on": through_engine(engine, args.traces, args.tokens, capture=True),
-            "capture off": through_engine(engine, args.traces, args.tokens, capture=False),
-        }
-        comparison = await compare(ways, questions, args.repetitions, random.Random(1))
+        on = through_engine(engine, args.traces, args.tokens, capture=True)
+        sure = through_engine(engine, args.traces, args.tokens, capture=True, confidence=True)
+        off = through_engine(engine, args.traces, args.tokens, capture=False)
+        comparisons = [
+            await compare({name: way, "capture off": off}, questions, args.repetitions, random.Random(seed))
+            for seed, (name, way) in enumerate({"capture on": on, "confidence on": sure}.items(), 1)
+        ]
         if not args.profile:
-            return comparison, []
-        on = ways["capture on"]
+            return comparisons, []
         await on.prepare()
-        return comparison, await spying.spied(lambda: on.tokens_of(questions[0]), _PROFILE_SECONDS)
+        return comparisons, await spying.spied(lambda: on.tokens_of(questions[0]), _PROFILE_SECONDS)
     finally:
         await engine.close()
 
@@ -236,7 +241,7 @@ def main() -> None:
     options.add_argument("--tokens", type=int, default=320, help="at which a trace is cut")
     options.add_argument("--repetitions", type=int, default=12)
     options.add_argument("--split", default="hard", help="questions: most traces are longer than --tokens")
-    options.add_argument("--only", choices=["service", "capture"], help="one of the two comparisons")
+    options.add_argument("--only", choices=["service", "capture"], help="the first comparison, or the others")
     options.add_argument("--profile", action="store_true", help="also where the time goes, by py-spy")
     options.add_argument("--quick", action="store_true", help="a small run that only shows that it works")
     given = options.parse_args()
@@ -254,8 +259,8 @@ def main() -> None:
     if given.only != "service":
         # nothing is set up or voted on here, so a repetition may be short, and there can be more of them
         shorter = replace(args, tokens=args.tokens // 2, repetitions=2 * args.repetitions)
-        comparison, seen = asyncio.run(capture_on_against_off(questions, shorter))
-        comparisons.append(comparison)
+        engines, seen = asyncio.run(capture_on_against_off(questions, shorter))
+        comparisons += engines
     hooks = {} if given.only == "service" else hook_costs(args.traces)
     table = table_of(comparisons)
     if hooks:

@@ -37,6 +37,7 @@ def prepare(
     profile: str,
     max_capacity: int,
     has_scorer: bool,
+    has_embedder: bool,
 ) -> tuple[SearchSpec, Policy[object]]:
     """Checks a search and makes its policy. profile: taken when the search names none."""
     prompt = _prompt(search, tokenizer)
@@ -55,6 +56,8 @@ def prepare(
         raise invalid(*bad)
     if policy.needs_scores and not has_scorer:
         raise _no_scorer(policy.name, engine.model)
+    if policy.needs_embeddings and not has_embedder:
+        raise no_embedder(policy.name, "has none")
     spec = SearchSpec(
         tree_id=tree_id,
         prompt=tuple(prompt),
@@ -142,6 +145,18 @@ def _no_scorer(policy: str, model: str) -> StatusError:
         f"policy {policy} needs a scorer and the worker has none. Start a prm worker with a scorer that was "
         f"trained for {model} (python -m prm_worker --scorer FILE) and the decoder worker with its address "
         f"(--scorer HOST:PORT). Without one there are: {', '.join(free)}",
+    )
+
+
+def no_embedder(policy: str, why: str) -> StatusError:
+    """why: what is the matter with the worker's own."""
+    return StatusError(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "NO_EMBEDDER",
+        f"policy {policy} needs a model that embeds thoughts, and the worker {why}. Install the extra "
+        "slim_sc beside the decoder worker (pip install 'thoughtbeam[slim_sc]'), or name a model in the "
+        "format of sentence-transformers to it (embedding_model in its settings, --embedding-model NAME). "
+        "All other policies run without one.",
     )
 
 

@@ -24,6 +24,11 @@ class DecoderWorkerConfig(StoreSettings):
     scorer_deadline: float = setting(
         "how long a score may take before it counts as lost", 30.0, above=0, at_most=3600, unit="seconds"
     )
+    embedding_model: str | None = setting(
+        "sentence-transformers name or directory of the model that embeds thoughts for slim_sc; none: that "
+        "of the extra slim_sc, where it is installed",
+        None,
+    )
     listen: str = setting("address of the health service", "127.0.0.1:0", form=LISTEN_ADDRESS)
     profile: str = setting("parameter defaults of the policies", "paper", choices=("paper", "tiny"))
     boundary_rule: str = setting(

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from decoder_worker.config import DecoderWorkerConfig
+from decoder_worker.embedding.base import EmbedderError
 from decoder_worker.engine.base import Engine, EngineError
 from decoder_worker.engine.vllm_config import VllmConfig
 from thoughtbeam.runtime.config import configure, refuse
@@ -58,6 +59,8 @@ async def serve(
     password = config.redis_password()
     # heavy imports wait until the settings are known to be good
     from decoder_worker.answers.equivalence import Equivalence
+    from decoder_worker.embedding.choice import embedder_loader
+    from decoder_worker.embedding.queue import EmbeddingQueue
     from decoder_worker.garbage import calm_collector
     from decoder_worker.gateway_link import GatewayLink
     from decoder_worker.scoring.client import ScoringClient
@@ -102,6 +105,12 @@ async def serve(
             )
             cleanup.push_async_callback(scoring.close)
             kind = await _scorer_kind(scoring, config.scorer, stop)
+        embedding = None
+        if (load := embedder_loader(config.embedding_model)) is not None:
+            embedding = EmbeddingQueue(load)
+            cleanup.push_async_callback(embedding.close)
+            if config.embedding_model is not None:
+                await embedding.ready()  # a name that is no good is better known now
         name = f"decoder@{socket.gethostname()}:{os.getpid()}"
         own = WorkerConfig(
             name=name,
@@ -111,7 +120,7 @@ async def serve(
             drain_seconds=config.drain_seconds,
             scorer_kind=kind,
         )
-        worker = Worker(own, engine, store, scoring, equivalence)
+        worker = Worker(own, engine, store, scoring, equivalence, embedding)
         link = GatewayLink(config.gateway, worker, on_state=health.set_serving)
         await worker.run(stop, link.run, hurry)
 
@@ -143,7 +152,7 @@ def main() -> None:
             asyncio.run(serve(config))
     except SettingError as error:
         refuse("decoder_worker", error)
-    except (ListenError, StartError) as error:
+    except (ListenError, StartError, EmbedderError) as error:
         log.error("cannot_start", error=error)
         sys.exit(1)
     except Exception:

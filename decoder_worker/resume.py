@@ -1,7 +1,8 @@
 """Goes on with a search that another worker began: the Tree View as the tree store has it.
 
 Finished traces, scores, the policy's state and votes are kept. Pending and live traces go on by prefill from
-their last checkpoint, ghosts stay ghosts.
+their last checkpoint, ghosts stay ghosts. Held traces stay held, so that the policy decides what it was about
+to decide; one whose boundary has got lost with its score goes back to it, and is held there again.
 """
 
 from __future__ import annotations
@@ -26,20 +27,27 @@ async def resume(search: Search, log: TreeLog, store: TreeStore, record: TreeRec
     if not nodes:
         return False
     view = TreeView()
+    live: list[Trace] = []
+    pending: list[Trace] = []
     for node, content in zip(nodes, contents, strict=True):
         trace = _trace(view, node, content)
         view.restore(trace)
         log.restore(trace, node.state)
-        if node.state in (NodeState.LIVE, NodeState.HELD):
+        if node.state is NodeState.PENDING:
+            pending.append(trace)
+        elif node.state is NodeState.LIVE or _has_lost_its_boundary(trace):
             view.move(trace, NodeState.PENDING)
             log.moved(trace, "resumed")
+            live.append(trace)
     view.generated = record.usage["generated"]
     search.resume(
         view,
         search.policy.initial(search.spec.seed) if state is None else search.policy.load(state),
+        [*live, *pending],  # those that had a slot have waited for it already
         recomputed=record.usage["recomputed"],
-        degraded=record.degraded,
         rounds=record.counts["rounds"],
+        steps=record.steps,
+        degraded=record.degraded,
     )
     return True
 
@@ -63,9 +71,16 @@ def _trace(view: TreeView, node: NodeRecord, content: NodeContent) -> Trace:
         state=node.state,
         tokens=array("i", content.tokens),
         thoughts=list(content.thoughts),
+        confidences=array("f", content.confidences),
         text_bytes=len(content.text.encode()),
         finish_reason=node.finish_reason,
         finish_order=node.finish_order,
         answer=node.answer,
         evictions=node.evictions,
     )
+
+
+def _has_lost_its_boundary(trace: Trace) -> bool:
+    """Whether it is held where no thought of it ends, as far as is known."""
+    known = bool(trace.thoughts) and trace.thoughts[-1].position == trace.total_tokens
+    return trace.state is NodeState.HELD and not known

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from decoder_worker.answers.extraction import AnswerMode, extract
+from decoder_worker.answers.votes import Candidate, Decision
+from decoder_worker.embedding.queue import EmbeddedThought, ThoughtText
 from decoder_worker.engine.base import FinishReason, HiddenRow, SamplingSpec, Tokenizer, TraceOutput
 from decoder_worker.engine.detokenizer import Detokenizer
 from decoder_worker.policies.base import (
@@ -26,13 +28,17 @@ from decoder_worker.policies.base import (
     Policy,
     Pressure,
     Prune,
+    Resume,
+    Revive,
     SpawnRoot,
     Started,
+    StepsPassed,
+    ThoughtsEmbedded,
     TracesFinished,
 )
 from decoder_worker.scoring.client import BoundaryRow, ScoredRow
 from decoder_worker.tree_log import TreeLog
-from decoder_worker.tree_view import Trace, TreeView
+from decoder_worker.tree_view import IllegalTransitionError, Trace, TreeView
 from thoughtbeam.runtime.log import EventLogger
 from tree_store.model import NodeState, RoundRecord, Thought
 
@@ -79,6 +85,10 @@ class Host(Protocol):
         """Sends rows to the scorer; `Search.on_scores` is called with what comes back."""
         ...
 
+    def embed(self, search: Search, thoughts: Sequence[ThoughtText]) -> None:
+        """Sends thoughts to the embedder; `Search.on_embeddings` is called with what comes back."""
+        ...
+
 
 class Search:
     """Runs one tree under its policy until it ends; `ended` is then set and nothing counts any more."""
@@ -95,6 +105,7 @@ class Search:
         self.abandoned = False
         self.recomputed = 0
         self.rounds = 0
+        self.steps = 0  # engine steps with live traces since the policy last heard of them
         self.error: BaseException | None = None
         self._state = policy.initial(spec.seed)
         self._host = host
@@ -102,6 +113,7 @@ class Search:
         self._tokenizer = tokenizer
         self._detokenizers: dict[int, Detokenizer] = {}
         self._checkpointed: dict[int, int] = {}
+        self._embedded_from: dict[int, int] = {}  # the first merged thought that was not sent yet
         self._awaiting_scores: dict[int, int] = {}
         self._scores_settled = asyncio.Event()
         self._scores_settled.set()
@@ -120,6 +132,19 @@ class Search:
     def high_water(self) -> float:
         return self.policy.high_water
 
+    @property
+    def holds_at_boundaries(self) -> bool:
+        return self.policy.holds_at_boundaries
+
+    def vote(self, candidates: Sequence[Candidate]) -> Decision:
+        """The policy's vote over the finished traces."""
+        return self.policy.vote(self._state, self.view, candidates)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has ended and the vote has every score that it could use."""
+        return self.ended.is_set() and self._scores_settled.is_set()
+
     async def scores_settled(self) -> None:
         """Waits until every boundary that was sent to the scorer has come back."""
         await self._scores_settled.wait()
@@ -133,22 +158,38 @@ class Search:
         self._observe(Started())
         self._check_idle()
 
-    def resume(self, view: TreeView, state: Any, *, recomputed: int, rounds: int, degraded: bool) -> None:
-        """Goes on from a checkpoint: pending traces queue again, ghosts stay ghosts, the rest is kept."""
+    def resume(
+        self,
+        view: TreeView,
+        state: Any,
+        queue: Sequence[Trace],
+        *,
+        recomputed: int,
+        rounds: int,
+        steps: int,
+        degraded: bool,
+    ) -> None:
+        """Goes on from a checkpoint: pending traces queue again in the order given, held ones stay held and
+        ghosts ghosts, the rest is kept."""
         self.view, self._state = view, state
-        self.recomputed, self.rounds, self.degraded = recomputed, rounds, degraded
+        self.recomputed, self.rounds, self.steps, self.degraded = recomputed, rounds, steps, degraded
         for trace in view.traces.values():
             self._checkpointed[trace.number] = trace.own_tokens
-        for trace in view.in_state(NodeState.PENDING):
+        for trace in queue:
             self._host.enqueue(self, trace)
         self._check_idle()
 
     def granted(self, trace: Trace) -> tuple[list[int], SamplingSpec]:
         """The trace has a slot and becomes live; returns what the engine is to go on from."""
         self._move(trace, NodeState.LIVE)
-        sampling = replace(self.spec.sampling, max_tokens=self.spec.trace_limit - trace.total_tokens)
+        sampling = replace(
+            self.spec.sampling,
+            max_tokens=self.spec.trace_limit - trace.total_tokens,
+            confidence=self.policy.needs_confidence,
+        )
         if trace.parent is not None and self.policy.child_temperature is not None:
             sampling = replace(sampling, temperature=self.policy.child_temperature)
+        self._embed(trace, again=True)
         return [*self.spec.prompt, *trace.sequence()], sampling
 
     def on_outputs(self, outputs: Sequence[tuple[int, TraceOutput]]) -> None:
@@ -156,6 +197,7 @@ class Search:
         if self.ended.is_set():
             return
         finished: list[int] = []
+        held = False
         rows: list[BoundaryRow] = []
         traces, live = self.view.traces, NodeState.LIVE
         for number, output in outputs:
@@ -164,16 +206,24 @@ class Search:
                 continue
             if output.cached_tokens is not None:
                 self._count_recomputed(trace, output.cached_tokens)
-            self.view.append_tokens(trace, output.tokens)
+            if output.row is not None and self._stops_at(trace, output.row):
+                rows.extend(self._pass_boundary(trace, output.row))
+                self._hold(trace, running=output.finish is None)
+                held = True
+                continue
+            self.view.append_tokens(trace, output.tokens, output.confidences)
             if output.row is not None:
                 rows.extend(self._pass_boundary(trace, output.row))
             if output.finish is not None:
                 self._finish_trace(trace, output.finish)
                 finished.append(number)
+            elif output.row is not None:
+                self._embed(trace)
         if rows:
             self._send(rows)
         if finished:
             self._observe(TracesFinished(tuple(finished)))
+        if finished or held:
             self._check_idle()
         if self.spec.token_budget and self.view.generated >= self.spec.token_budget:
             self.stop("tokens")
@@ -196,8 +246,38 @@ class Search:
                 self._log.thought(trace, trace.thoughts[item.row.thought])
             self._awaiting_scores[trace.number] -= 1
         self._settle_scores()
-        if news and not self.ended.is_set():
+        if news:
             self._observe(BoundariesScored(tuple(news)))
+        self._check_idle()  # also when scores are lost: nothing waits for them any more
+
+    def wants_embedding(self, node: int) -> bool:
+        """Whether a vector of this node would still be looked at."""
+        return not self.ended.is_set() and self.view[node].state is NodeState.LIVE
+
+    def on_embeddings(self, embedded: Sequence[EmbeddedThought]) -> None:
+        """Vectors came back; those of traces that have left meanwhile are dropped."""
+        news: list[tuple[int, int]] = []
+        for item in embedded:
+            if not self.wants_embedding(item.node):
+                continue
+            if item.vector is None:
+                self.degrade("EMBEDDER_FAILED")
+                continue
+            self.view[item.node].embeddings[item.index] = item.vector
+            news.append((item.node, item.index))
+        if news:
+            self._observe(ThoughtsEmbedded(tuple(news)))
+            self._check_idle()
+
+    def on_steps(self, steps: int) -> None:
+        """So many engine steps have passed, and all that they gave this tree has been told."""
+        every = self.policy.check_every
+        if not every or self.ended.is_set() or not self.view.count(NodeState.LIVE):
+            return
+        self.steps += steps
+        if self.steps >= every:
+            passed, self.steps = self.steps, 0
+            self._observe(StepsPassed(passed, self._host.kv_use))
             self._check_idle()
 
     def on_pressure(self, pressure: Pressure) -> None:
@@ -206,7 +286,7 @@ class Search:
         self._check_idle()
 
     def degrade(self, why: str) -> None:
-        """Scores are missing: the vote will be an unscored one."""
+        """Scores or vectors are missing: the vote will be an unscored one."""
         if not self.degraded:
             log.warning("search_degraded", tree_id=self.tree_id, why=why)
             self._log.fields(degraded="1")
@@ -236,6 +316,7 @@ class Search:
         """Notes what an abandoned search has beyond its traces' last boundaries."""
         for trace in self.view.in_state(NodeState.LIVE):
             self._save(trace)
+        self._note_progress()
         for number, count in self._awaiting_scores.items():
             for thought in self.view[number].thoughts[-count:]:
                 self._log.thought(self.view[number], thought)
@@ -274,6 +355,10 @@ class Search:
                 self._leave(self.view[node], NodeState.PRUNED)
             case Evict(node=node):
                 self._evict(self.view[node])
+            case Resume(node=node):
+                self._requeue(self.view[node], NodeState.HELD)
+            case Revive(node=node):
+                self._requeue(self.view[node], NodeState.GHOST, reason="revived")
             case Finish():
                 self.stop()
 
@@ -294,12 +379,19 @@ class Search:
         )
 
     def _check_idle(self) -> None:
-        """Tells the policy when the engine runs nothing for this tree; it must end or start something."""
-        while not self.ended.is_set() and not self.view.count(NodeState.PENDING, NodeState.LIVE):
-            before = len(self.view)
-            self._observe(EngineIdle())
-            if not self.ended.is_set() and len(self.view) == before:
-                self.fail(RuntimeError(f"policy {self.policy.name} neither ended nor went on when idle"))
+        """Tells the policy when the engine runs nothing for this tree and no held trace waits for its score;
+        it must end or set something going."""
+        if self.ended.is_set() or not self._idle:
+            return
+        self._observe(EngineIdle())
+        if not self.ended.is_set() and self._idle:
+            self.fail(RuntimeError(f"policy {self.policy.name} neither ended nor went on when idle"))
+
+    @property
+    def _idle(self) -> bool:
+        if self.view.count(NodeState.PENDING, NodeState.LIVE):
+            return False
+        return not any(self.view[n].state is NodeState.HELD for n in self._awaiting_scores)
 
     # ---- changes of single traces
 
@@ -316,6 +408,7 @@ class Search:
         was = trace.state
         self._save(trace, last=True)
         self._move(trace, to)
+        trace.embeddings.clear()  # only those of live traces are looked at
         if was in (NodeState.PENDING, NodeState.LIVE):
             self._host.withdraw(self, trace, running=was is NodeState.LIVE)
 
@@ -324,6 +417,17 @@ class Search:
         self._move(trace, NodeState.GHOST, reason="pressure")
         self._host.withdraw(self, trace, running=True)
 
+    def _hold(self, trace: Trace, *, running: bool) -> None:
+        """Stopped at its boundary; `running`: the engine has gone on beyond it."""
+        self._move(trace, NodeState.HELD)
+        self._host.withdraw(self, trace, running=running)
+
+    def _requeue(self, trace: Trace, was: NodeState, reason: str = "") -> None:
+        if trace.state is not was:  # a live one goes to pending only in resume.py
+            raise IllegalTransitionError(f"node {trace.number} is {trace.state}, not {was}")
+        self._move(trace, NodeState.PENDING, reason=reason)
+        self._host.enqueue(self, trace)
+
     def _finish_trace(self, trace: Trace, finish: FinishReason) -> None:
         trace.finish_reason = str(finish)
         if self.spec.answer_mode != AnswerMode.REGEX:  # a client's pattern may take for ever: verdict.py
@@ -331,16 +435,26 @@ class Search:
             trace.answer = extract(text, self.spec.answer_mode, finish=str(finish))
         self._save(trace, last=True)
         self._move(trace, NodeState.FINISHED, reason=str(finish))
+        trace.embeddings.clear()
         self._host.withdraw(self, trace, running=False)
+
+    def _stops_at(self, trace: Trace, row: HiddenRow) -> bool:
+        """Whether the row is that of a boundary at which the trace now stands, and the policy holds it there.
+
+        The engine has stopped it, or it was lost there with a worker before its row came: then the engine
+        goes on beyond it, and what it gives is dropped. A trace that was resumed there has passed it.
+        """
+        position = row.position + 1 - self.prompt_tokens
+        return self.holds_at_boundaries and position == trace.total_tokens and position > _passed(trace)
 
     def _pass_boundary(self, trace: Trace, row: HiddenRow) -> Sequence[BoundaryRow]:
         """Notes a thought of its own. The first row after an add may be an older boundary: not again."""
         position = row.position + 1 - self.prompt_tokens
-        seen = trace.thoughts[-1].position if trace.thoughts else trace.branch_position
-        if position <= seen:
+        if position <= _passed(trace):
             return ()
         self._save(trace, upto=position)
-        trace.thoughts.append(Thought(position, text_end=trace.text_bytes))
+        confidence = trace.mean_confidence(_passed(trace), position)
+        trace.thoughts.append(Thought(position, confidence=confidence, text_end=trace.text_bytes))
         if not self.policy.needs_scores:
             self._log.thought(trace, trace.thoughts[-1])
             return ()
@@ -362,16 +476,39 @@ class Search:
         text = detokenizer.feed(tokens) + (detokenizer.flush() if last else "")
         trace.text_bytes += len(text.encode())
         if tokens or text:
-            self._log.checkpoint(trace, tokens, text)
-        self._log.fields(generated=self.view.generated, recomputed=self.recomputed)
+            self._log.checkpoint(trace, tokens, text, trace.confidences[start:end])
+        self._note_progress()
         self._checkpointed[trace.number] = end
+
+    def _note_progress(self) -> None:
+        self._log.fields(generated=self.view.generated, recomputed=self.recomputed, steps=self.steps)
 
     def _count_recomputed(self, trace: Trace, cached: int) -> None:
         """Prefill beyond what the cache held is recomputation, but for a root's first prompt."""
         if trace.total_tokens:
             self.recomputed += self.prompt_tokens + trace.total_tokens - cached
 
-    # ---- scores on their way
+    # ---- scores and vectors on their way
+
+    def _embed(self, trace: Trace, *, again: bool = False) -> None:
+        """Sends the live trace's merged thoughts that are complete and were not sent. again: those as well of
+        which no vector is known, since it has come back, or from another worker."""
+        if not self.policy.needs_embeddings:
+            return
+        first = self.policy.first_embedded
+        merged = trace.merged_thoughts(self.policy.shortest_embedded)
+        start = first if again else self._embedded_from.get(trace.number, first)
+        self._embedded_from[trace.number] = max(start, len(merged))
+        missing = [i for i in range(start, len(merged)) if i not in trace.embeddings]
+        if missing:
+            self._host.embed(
+                self, [ThoughtText(trace.number, i, self._text_between(trace, *merged[i])) for i in missing]
+            )
+
+    def _text_between(self, trace: Trace, start: int, end: int) -> str:
+        """Text of its own tokens between two positions."""
+        own = trace.tokens[start - trace.branch_position : end - trace.branch_position]
+        return self._tokenizer.decode(own.tolist())
 
     def _send(self, rows: Sequence[BoundaryRow]) -> None:
         for row in rows:
@@ -387,3 +524,8 @@ class Search:
         everything = self.abandoned or not self.ended.is_set()
         if not any(everything or self.view[n].state is NodeState.FINISHED for n in needed):
             self._scores_settled.set()
+
+
+def _passed(trace: Trace) -> int:
+    """Position of the last boundary that is known of the trace; where it begins if there is none."""
+    return trace.thoughts[-1].position if trace.thoughts else trace.branch_position

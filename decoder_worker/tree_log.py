@@ -41,6 +41,7 @@ class _Draft:
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     thoughts: list[Thought] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
     winning: bool = False
 
     def change(self) -> NodeChange:
@@ -68,6 +69,7 @@ class _Draft:
             tokens=tuple(self.tokens),
             text=self.text,
             thoughts=tuple(self.thoughts),
+            confidences=tuple(self.confidences),
         )
 
 
@@ -106,11 +108,12 @@ class TreeLog:
         """The trace is new in its state, or new altogether.
 
         A batch tells the feed of one node after the other. So a node that moves again after others have moved
-        does so in the next batch: its branch is born before it is gone.
+        does so in the next batch: its branch is born before it is gone. And one that moves again after a move
+        with a reason does, for that reason would be told of the later move.
         """
         drafts = self._notes[-1].drafts
         before = drafts.get(trace.number)
-        if before is not None and before.path and next(reversed(drafts)) != trace.number:
+        if before is not None and before.path and (before.reason or next(reversed(drafts)) != trace.number):
             self._begin_batch()
         draft = self._draft(trace)
         if not draft.path:
@@ -120,11 +123,15 @@ class TreeLog:
         draft.reason = reason or draft.reason
         self._noted[trace.number] = trace.state
 
-    def checkpoint(self, trace: Trace, tokens: Sequence[int], text: str) -> None:
-        """More of the trace's own tokens, with their text, up to a boundary or its end."""
+    def checkpoint(
+        self, trace: Trace, tokens: Sequence[int], text: str, confidences: Sequence[float] = ()
+    ) -> None:
+        """More of the trace's own tokens, with their text, up to a boundary or its end. confidences: one for
+        each of them, where the policy asks for them."""
         draft = self._draft(trace)
         draft.tokens.extend(tokens)
         draft.text += text
+        draft.confidences.extend(confidences)
 
     def thought(self, trace: Trace, thought: Thought) -> None:
         """A thought of its own, with its final score."""

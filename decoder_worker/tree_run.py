@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from decoder_worker.admission import prepare
+from decoder_worker.admission import no_embedder, prepare
+from decoder_worker.embedding.base import EmbedderError
 from decoder_worker.patience import until_available
 from decoder_worker.resume import resume
 from decoder_worker.search import Search
@@ -102,6 +103,8 @@ class TreeRun:
         store = self._worker.store
         record = await until_available(lambda: store.tree(self.tree_id), tree_id=self.tree_id)
         search = self.search = self._prepare(record)
+        if search.policy.needs_embeddings:
+            await self._embedder_ready()
         if record.epoch == 1 or not await resume(search, self._log, store, record):
             search.start()
         self._begun = True
@@ -131,6 +134,7 @@ class TreeRun:
             profile=record.profile or worker.config.profile,
             max_capacity=worker.config.max_capacity,
             has_scorer=worker.scoring is not None,
+            has_embedder=worker.embedding is not None,
         )
         self._log.fields(
             model=worker.engine.info.model,
@@ -138,6 +142,14 @@ class TreeRun:
             parameters=json.dumps(asdict(policy.parameters)),
         )
         return Search(spec, policy, worker, self._log, worker.engine.tokenizer)
+
+    async def _embedder_ready(self) -> None:
+        """Waits until the embedder is loaded, which the first search that needs it makes it be."""
+        assert self._worker.embedding is not None
+        try:
+            await self._worker.embedding.ready()
+        except EmbedderError as error:
+            raise no_embedder(self._message.policy, f"cannot load its own: {error}") from error
 
     async def _until_ended(self, search: Search) -> None:
         """Waits for the end, or ends it at the deadline; then for the scores that the vote needs, not long

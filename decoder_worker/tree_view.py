@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
+from statistics import fmean
 
 from tree_store.model import COUNTING, NODE_TRANSITIONS, NodeState, Thought
 
@@ -40,6 +41,9 @@ class Trace:
     state: NodeState = NodeState.PENDING
     tokens: array[int] = field(default_factory=lambda: array("i"), repr=False)
     thoughts: list[Thought] = field(default_factory=list, repr=False)
+    # what a policy asked for beyond scores: one confidence per own token, vectors by merged thought
+    confidences: array[float] = field(default_factory=lambda: array("f"), repr=False)
+    embeddings: dict[int, array[float]] = field(default_factory=dict, repr=False)
     text_bytes: int = 0  # of its own text (UTF-8), as far as it was checkpointed
     finish_reason: str = ""
     finish_order: int | None = None
@@ -94,6 +98,21 @@ class Trace:
         thoughts = [t for trace, end in self._inherited() for t in trace.thoughts if t.position <= end]
         return [t.score for t in (*thoughts, *self.thoughts) if t.score is not None]
 
+    def mean_confidence(self, start: int, end: int) -> float | None:
+        """Mean over its own tokens between two positions; None where it has no confidences."""
+        part = self.confidences[start - self.branch_position : end - self.branch_position]
+        return fmean(part) if part else None
+
+    def merged_thoughts(self, shortest: int) -> list[tuple[int, int]]:
+        """Its own thoughts as (start, end) positions, those of fewer than `shortest` tokens merged with the
+        next; the last ones are left out as long as they are too short together."""
+        merged, start = [], self.branch_position
+        for thought in self.thoughts:
+            if thought.position - start >= shortest:
+                merged.append((start, thought.position))
+                start = thought.position
+        return merged
+
     def ancestors(self) -> Iterator[Trace]:
         """Parent, grandparent, … up to a root."""
         node = self.parent
@@ -108,6 +127,11 @@ class Trace:
             tokens.extend(trace.tokens[: end - trace.branch_position])
         tokens.extend(self.tokens)
         return tokens
+
+    def path(self) -> list[tuple[int, int]]:
+        """The nodes that its tokens lie in, root first, each with the position at which they leave it."""
+        inherited = [(trace.number, end) for trace, end in self._inherited()]
+        return [*inherited, (self.number, self.total_tokens)]
 
     def _inherited(self) -> list[tuple[Trace, int]]:
         """Its ancestors from the root on, each with the position at which its sequence leaves them."""
@@ -180,13 +204,14 @@ class TreeView:
     def add_branch(self, parent: Trace) -> Trace:
         """A branch at the parent's last scored boundary; it inherits the thoughts up to there.
 
-        Raises IllegalTransitionError when the parent is not live or has no scored thought of its own.
+        Raises IllegalTransitionError when the parent is neither live nor held, or has no scored thought of
+        its own.
         """
         at = parent.last_scored()
-        if parent.state is not NodeState.LIVE or at is None:
+        if parent.state not in (NodeState.LIVE, NodeState.HELD) or at is None:
             raise IllegalTransitionError(
                 f"node {parent.number} ({parent.state}) cannot be branched: "
-                "a parent is live and has a scored thought of its own"
+                "a parent is live or held and has a scored thought of its own"
             )
         branch = Trace(number=len(self.traces) + 1, parent=parent, branch_position=at.position)
         branch.inherit(parent)
@@ -204,9 +229,16 @@ class TreeView:
         elif to is NodeState.GHOST:
             trace.evictions += 1
 
-    def append_tokens(self, trace: Trace, tokens: Sequence[int]) -> None:
+    def append_tokens(self, trace: Trace, tokens: Sequence[int], confidences: Sequence[float] = ()) -> None:
+        """confidences: one per token, where the policy needs them. Raises ValueError for another number."""
         trace.tokens.extend(tokens)
         self.generated += len(tokens)
+        if confidences:
+            trace.confidences.extend(confidences)
+            if len(trace.confidences) != len(trace.tokens):
+                raise ValueError(
+                    f"node {trace.number}: {len(trace.confidences)} confidences, {len(trace.tokens)} tokens"
+                )
 
     def set_score(self, trace: Trace, index: int, score: float) -> None:
         """Gives the trace's own thought number `index` (from 0) its score in [0, 1].

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from decoder_worker.answers import votes
+from decoder_worker.answers.candidates import candidate
 from decoder_worker.answers.equivalence import Equivalence
 from decoder_worker.answers.extraction import AnswerMode, final_text
-from decoder_worker.answers.votes import Candidate, Decision
+from decoder_worker.answers.votes import Decision
 from decoder_worker.engine.base import Tokenizer
 from decoder_worker.search import Search
 from decoder_worker.tree_view import Trace
@@ -34,8 +35,8 @@ async def decide(search: Search, equivalence: Equivalence, tokenizer: Tokenizer)
                 text, AnswerMode.REGEX, finish=trace.finish_reason, regex=search.spec.answer_regex
             )
     groups = await equivalence.group([t.answer for t in finished], search.spec.answer_mode)
-    candidates = [_candidate(t, group) for t, group in zip(finished, groups, strict=True)]
-    decision = votes.majority(candidates) if search.degraded else search.policy.vote(candidates)
+    candidates = [candidate(t, group) for t, group in zip(finished, groups, strict=True)]
+    decision = votes.majority(candidates) if search.degraded else search.vote(candidates)
     return _outcome(search, decision, tokenizer)
 
 
@@ -45,18 +46,6 @@ def winning_path(search: Search, outcome: Outcome) -> list[Trace]:
         return []
     trace = search.view[outcome.node]
     return [trace, *trace.ancestors()]
-
-
-def _candidate(trace: Trace, group: int | None) -> Candidate:
-    scores = trace.scores()
-    return Candidate(
-        node=trace.number,
-        group=group,
-        order=trace.finish_order or 0,
-        mean_score=trace.mean_score,
-        last_score=scores[-1] if scores else None,
-        min_score=min(scores, default=None),
-    )
 
 
 def _outcome(search: Search, decision: Decision, tokenizer: Tokenizer) -> Outcome:

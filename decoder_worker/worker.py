@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from decoder_worker.answers.equivalence import Equivalence
+from decoder_worker.embedding.queue import EmbeddedThought, EmbeddingQueue, ThoughtText
 from decoder_worker.engine.base import Engine, EngineError, SamplingSpec, StepBatch, TraceOutput
 from decoder_worker.scheduler_view import SchedulerView
 from decoder_worker.scoring.client import BoundaryRow, ScoredRow, ScoringClient
@@ -58,6 +59,7 @@ class WorkerConfig:
 class _Add:
     search: Search
     trace_id: str
+    number: int
     tokens: list[int]
     sampling: SamplingSpec
 
@@ -78,12 +80,14 @@ class Worker:
         store: TreeStore,
         scoring: ScoringClient | None,
         equivalence: Equivalence,
+        embedding: EmbeddingQueue | None = None,
     ) -> None:
         self.config = config
         self.engine = engine
         self.store = store
         self.scoring = scoring
         self.equivalence = equivalence
+        self.embedding = embedding
         self.on_capacity: Callable[[], None] = lambda: None
         self.draining = False
         self.leaving = asyncio.Event()
@@ -91,7 +95,8 @@ class Worker:
         self._scheduler = SchedulerView(engine.info.kv_blocks, engine.info.block_size)
         self._trees: dict[str, TreeRun] = {}
         self._tree_tasks: set[asyncio.Task[None]] = set()
-        self._traces: dict[str, tuple[Search, int]] = {}
+        self._traces: dict[str, tuple[Search, int]] = {}  # whose outputs count
+        self._adds: dict[str, _Add] = {}  # how each trace in a slot came, or comes, to the engine
         self._commands: asyncio.Queue[_Add | _Abort] = asyncio.Queue()
         self._group: TaskGroup | None = None
         self._settle_due = False
@@ -153,6 +158,8 @@ class Worker:
             ]
             if self.scoring is not None:
                 tasks.append(group.create_task(self.scoring.run(), name="scoring"))
+            if self.embedding is not None:
+                tasks.append(group.create_task(self.embedding.run(), name="embedding"))
             await stop.wait()
             await self._drain(group, hurry or asyncio.Event())
             log.info("worker_stopping", trees=len(self._trees))
@@ -191,15 +198,21 @@ class Worker:
 
     async def _pump(self) -> None:
         async for batch in self.engine.steps():
+            steps = batch.step - self._scheduler.step if self._scheduler.step else 1
             self._scheduler.observe(batch.step, batch.kv_use)
             self._deliver(batch)
             del batch  # the next may be long in coming
+            self._count_steps(steps)
             self._relieve()
             await self._rank()
 
     def _deliver(self, batch: StepBatch) -> None:
         for search, outputs in self._by_search(batch):
             self._guard(search, partial(search.on_outputs, outputs))
+
+    def _count_steps(self, steps: int) -> None:
+        for search in self._searches():
+            self._guard(search, partial(search.on_steps, steps))
 
     def _by_search(self, batch: StepBatch) -> list[tuple[Search, list[tuple[int, TraceOutput]]]]:
         parts: dict[Search, list[tuple[int, TraceOutput]]] = {}
@@ -239,11 +252,14 @@ class Worker:
 
     async def _command(self, command: _Add | _Abort) -> None:
         match command:
-            case _Add(search, trace_id, tokens, sampling):
-                if self._traces.get(trace_id, (None,))[0] is not search:
+            case _Add(search, trace_id, number, tokens, sampling):
+                if self._adds.get(trace_id) is not command:
                     return  # it has left again meanwhile
+                # from here on: what is still on its way of a trace of this name that left is not of this one
+                self._traces[trace_id] = (search, number)
+                stop = search.holds_at_boundaries
                 try:
-                    await self.engine.add(trace_id, tokens, sampling)
+                    await self.engine.add(trace_id, tokens, sampling, stop_at_boundary=stop)
                 except EngineError as error:
                     if error.fatal:
                         raise
@@ -320,6 +336,7 @@ class Worker:
     def withdraw(self, search: Search, trace: Trace, *, running: bool) -> None:
         trace_id = f"{search.tree_id}/{trace.number}"
         self._slots.release(trace_id)
+        self._adds.pop(trace_id, None)
         self._traces.pop(trace_id, None)
         if running:
             self._commands.put_nowait(_Abort(trace_id))
@@ -333,6 +350,14 @@ class Worker:
 
         self.scoring.submit(rows, deliver)
 
+    def embed(self, search: Search, thoughts: Sequence[ThoughtText]) -> None:
+        assert self.embedding is not None, "admission refuses policies that need vectors without an embedder"
+
+        def deliver(embedded: Sequence[EmbeddedThought]) -> None:
+            self._guard(search, partial(search.on_embeddings, embedded))
+
+        self.embedding.submit(thoughts, search.wants_embedding, deliver)
+
     def _settle_soon(self) -> None:
         if not self._settle_due:
             self._settle_due = True
@@ -343,8 +368,8 @@ class Worker:
         self._settle_due = False
         for search, trace in self._slots.grant():
             trace_id = f"{search.tree_id}/{trace.number}"
-            self._traces[trace_id] = (search, trace.number)
-            self._commands.put_nowait(_Add(search, trace_id, *search.granted(trace)))
+            add = self._adds[trace_id] = _Add(search, trace_id, trace.number, *search.granted(trace))
+            self._commands.put_nowait(add)
         self.on_capacity()
 
     def _searches(self) -> list[Search]:

@@ -11,7 +11,7 @@ from typing import Any
 from tree_store.keys import TreeKeys
 from tree_store.model import Batch, Failure, NodeChange, NodeState, Outcome, RoundRecord, TreeState
 from tree_store.outcomes import IN_META, abridge, encode, encode_votes
-from tree_store.packing import pack_thoughts, pack_tokens
+from tree_store.packing import pack_confidences, pack_thoughts, pack_tokens
 
 # Kept by the scripts themselves, from the transitions.
 COUNTERS = (
@@ -42,6 +42,8 @@ TREE_OWNED = frozenset(COUNTERS) | {
     *("created", "started", "ended", "deadline", "expires", "cancel_requested"),
 }
 NODE_OWNED = frozenset({"state", "parent", "branch_position", "mean_score", "evictions"})
+
+_APPENDED = ("tokens", "text", "thoughts", "confidences")
 
 Argument = str | int | float | bytes
 
@@ -118,6 +120,9 @@ def encode_batch(
         if change.thoughts:
             names.append(keys.thoughts(change.node))
             appended.append(pack_thoughts(change.thoughts))
+        if change.confidences:
+            names.append(keys.confidences(change.node))
+            appended.append(pack_confidences(change.confidences))
     arguments: list[Argument] = [epoch, seq, json.dumps(body), batch.policy_state or "", *appended]
     return names, arguments if end is None else [*arguments, end.outcome]
 
@@ -127,7 +132,7 @@ def _encode_change(change: NodeChange) -> dict[str, Any]:
     encoded: dict[str, Any] = {
         "node": change.node,
         "path": list(change.path),
-        "appends": [name for name in ("tokens", "text", "thoughts") if getattr(change, name)],
+        "appends": [name for name in _APPENDED if getattr(change, name)],
         "fields": _flat(change.fields, NODE_OWNED),
     }
     if change.before is not None:

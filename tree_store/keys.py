@@ -56,6 +56,10 @@ class TreeKeys:
         """String: its own thoughts, packed (see packing.py)."""
         return f"{self._prefix}thoughts:{number}"
 
+    def confidences(self, number: int) -> str:
+        """String: one confidence per own token, packed float32; only where its policy asked for them."""
+        return f"{self._prefix}confidences:{number}"
+
     def state(self, state: NodeState) -> str:
         """Zset: numbers of the nodes in this state, by mean score."""
         return f"{self._prefix}state:{state}"
@@ -81,7 +85,13 @@ class TreeKeys:
         return [
             key
             for number in numbers
-            for key in (self.node(number), self.tokens(number), self.text(number), self.thoughts(number))
+            for key in (
+                self.node(number),
+                self.tokens(number),
+                self.text(number),
+                self.thoughts(number),
+                self.confidences(number),
+            )
         ]
 
     def _others(self) -> list[str]:

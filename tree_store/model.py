@@ -98,7 +98,7 @@ class NodeChange:
     path: the states it walks through, in order. A new node's path starts with PENDING and `created`
     is set; else the walk starts from the state that the store holds, which must be `before`.
     fields: hash fields to set, already as strings. mean_score: None while unscored.
-    tokens, text, thoughts: appended to what is stored.
+    tokens, text, thoughts, confidences: appended to what is stored; the last one per token, or none.
     """
 
     node: int
@@ -112,6 +112,7 @@ class NodeChange:
     tokens: tuple[int, ...] = ()
     text: str = ""
     thoughts: tuple[Thought, ...] = ()
+    confidences: tuple[float, ...] = ()
 
     @property
     def created(self) -> bool:
@@ -153,11 +154,15 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeContent:
-    """What a trace itself added to its parent's, as checkpointed at its boundaries."""
+    """What a trace itself added to its parent's, as checkpointed at its boundaries.
+
+    confidences: one per token; none where its policy did not ask for them.
+    """
 
     tokens: tuple[int, ...]
     text: str
     thoughts: tuple[Thought, ...]
+    confidences: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +241,10 @@ class TreeRecord:
 
     search: the Search message as JSON; "" when it was read from the list of trees. counts: nodes, roots,
     branches, one per node state, rounds, thoughts, evictions. usage: prompt, generated, recomputed (tokens).
-    parameters: all in force, as JSON; "" until a worker has taken it. degraded: scores are missing, as its
-    owner says while it runs and the outcome in the end. outcome: at most a KiB of it, see `outcome` in
-    reads.py. place: where it stands in the list of trees; "" when it was not read from there.
+    steps: of the engine since the policy last heard of them. parameters: all in force, as JSON; "" until a
+    worker has taken it. degraded: scores are missing, as its owner says while it runs and the outcome in the
+    end. outcome: at most a KiB of it, see `outcome` in reads.py. place: where it stands in the list of trees;
+    "" when it was not read from there.
     """
 
     tree_id: str
@@ -262,4 +268,5 @@ class TreeRecord:
     usage: Mapping[str, int]
     outcome: Outcome | None
     failure: Failure | None
+    steps: int = 0
     place: str = ""

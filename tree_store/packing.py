@@ -22,6 +22,16 @@ def unpack_tokens(data: bytes) -> tuple[int, ...]:
     return struct.unpack(f"<{len(data) // 4}i", data)
 
 
+def pack_confidences(confidences: Sequence[float]) -> bytes:
+    """One per token, rounded to float32."""
+    return struct.pack(f"<{len(confidences)}f", *confidences)
+
+
+def unpack_confidences(data: bytes) -> tuple[float, ...]:
+    """The inverse of pack_confidences."""
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
 def pack_thoughts(thoughts: Sequence[Thought]) -> bytes:
     """16 bytes per thought, see THOUGHT. Scores and confidences are rounded to float32."""
     return b"".join(

@@ -10,7 +10,7 @@ from tree_store.errors import NodeNotFoundError, TreeNotFoundError, translated
 from tree_store.keys import TREES, TreeKeys
 from tree_store.model import NodeContent, NodeRecord, Outcome, TreeRecord
 from tree_store.outcomes import decode
-from tree_store.packing import unpack_thoughts, unpack_tokens
+from tree_store.packing import unpack_confidences, unpack_thoughts, unpack_tokens
 from tree_store.records import node_record, tree_record
 
 # Trees read at a time: each brings its search, which may be as long as a prompt.
@@ -55,14 +55,22 @@ class TreeReads(Connection):
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for node in nodes:
                     pipeline.exists(keys.node(node))
-                    pipeline.mget(keys.tokens(node), keys.text(node), keys.thoughts(node))
+                    pipeline.mget(
+                        keys.tokens(node), keys.text(node), keys.thoughts(node), keys.confidences(node)
+                    )
                 found = await pipeline.execute()
         contents = []
-        for node, known, (tokens, words, thoughts) in zip(nodes, found[::2], found[1::2], strict=True):
+        for node, known, pieces in zip(nodes, found[::2], found[1::2], strict=True):
             if not known:
                 raise NodeNotFoundError(f"tree {tree_id} has no node {node}")
+            tokens, words, thoughts, confidences = (piece or b"" for piece in pieces)
             contents.append(
-                NodeContent(unpack_tokens(tokens or b""), text(words), unpack_thoughts(thoughts or b""))
+                NodeContent(
+                    unpack_tokens(tokens),
+                    text(words),
+                    unpack_thoughts(thoughts),
+                    unpack_confidences(confidences),
+                )
             )
         return contents
 

@@ -41,6 +41,7 @@ def tree_record(fields: Mapping[str, str]) -> TreeRecord:
         usage={name: int(fields[name]) for name in USAGE},
         outcome=_outcome(fields),
         failure=_failure(fields),
+        steps=int(fields.get("steps", 0)),
     )
 
 

@@ -28,6 +28,7 @@ _BRACKETED = re.compile(r".*\((?P<capital>[A-Z])\)(?P<small>)", re.DOTALL)
 # longer ones would be divided up among the patterns' own spaces in every way that there is
 _SPACES = re.compile(r"\s{2,}")
 _DRESS = re.compile(rf"{FONT}|[{{}}$*_`]|\\[(),;:! \[\]]")
+_BLANKS = re.compile(r"[^\S\n]+")
 
 
 def choice(text: str) -> str | None:
@@ -61,7 +62,7 @@ def _one_space(spaces: re.Match[str]) -> str:
 
 
 def _undressed(text: str) -> str:
-    return _DRESS.sub("", text)
+    return _BLANKS.sub(" ", _DRESS.sub("", text))
 
 
 def _letter(match: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from decoder_worker.answers import symbolic
 from decoder_worker.answers.exact import exact_number
@@ -21,14 +21,21 @@ from decoder_worker.answers.normal import normalise, without_unit
 from decoder_worker.answers.processes import KillableProcesses, KilledError
 from thoughtbeam.runtime.log import EventLogger
 
+T = TypeVar("T")
+
 WORKERS = 2
 COMPARISON_SECONDS = 2.0
 GROUPING_SECONDS = 60.0
 MOST_CHARACTERS = 300  # of an expression; longer ones are prose
 
 _WORD = re.compile(r"(?<![a-zA-Z\\])(?<!\\begin\{)(?<!\\end\{)(?:[^\W\d_]{3,}|[nN]o(?![a-zA-Z]))|\\text\{")
+# what the parser passes over: primes, what is left out, digits that no operator joins, conditions, lines
+_NOT_READ = re.compile(
+    r"""['"]|\\[lc]?dots|(?<![_^\d])\d+\s+\d|\\\{[^{}]*:|^(?!.*\\begin).*\\\\|:\d\d\s*[aApP]\.?[mM]"""
+)
 _FUNCTION = re.compile(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|max|min|gcd|lcm|det")
 _LETTER = re.compile(r"\\text\{\s*([a-zA-Z])\s*\}")
+_BLANK = re.compile(r"(?<!\d)\s+|\s+(?!\d)")  # that means nothing: not between two digits
 _BRACKETS = " ()[]{}"
 _OUTSIDE = " .,;:!?'\"`*_()[]{}"
 
@@ -57,8 +64,9 @@ class _Form:
 class Equivalence:
     """Compares answers; an async context manager that owns the comparison processes.
 
-    They start with the first comparison that needs one. Any number of tasks of one event loop may use it at
-    the same time; each has at most one comparison under way, so that one hanging answer holds up no others.
+    They start with the first comparison that needs one. Any number of tasks may use it at the same time, also
+    of event loops in other threads; each has at most one comparison under way, so that one hanging answer
+    holds up no others.
     """
 
     def __init__(
@@ -116,7 +124,7 @@ class _Grouping:
         self._deadline = deadline
         self._groups: dict[str | Fraction, int] = {}
         self._firsts: list[_Form] = []
-        self._readable: dict[str | Fraction, bool] = {}
+        self._fingerprints: dict[str | Fraction, str | None] = {}
 
     async def place(self, form: _Form) -> int:
         """Index of the answer's group, old or new."""
@@ -130,28 +138,32 @@ class _Grouping:
 
     async def _find(self, form: _Form) -> int | None:
         for index, first in enumerate(self._firsts):
-            if form.differs_for_certain(first):
-                continue
-            readable = await self._can_be_read(form) and await self._can_be_read(first)
-            if readable and await self._ask(symbolic.equal, first.expression, form.expression):
+            if not form.differs_for_certain(first) and await self._equal(form, first):
                 return index
         return None
 
-    async def _can_be_read(self, form: _Form) -> bool:
-        """Found out once for each answer, so that one that hangs does not do so against every other."""
-        if form.key not in self._readable:
-            number = isinstance(form.key, Fraction)
-            self._readable[form.key] = number or await self._ask(symbolic.readable, form.expression)
-        return self._readable[form.key]
-
-    async def _ask(self, question: Callable[..., bool], *expressions: str | None) -> bool:
-        if time.monotonic() >= self._deadline:
+    async def _equal(self, form: _Form, first: _Form) -> bool:
+        mine, theirs = await self._fingerprint(form), await self._fingerprint(first)
+        if mine is None or theirs is None or (mine and theirs and mine != theirs):
             return False
+        return bool(await self._ask(symbolic.equal, first.expression, form.expression))
+
+    async def _fingerprint(self, form: _Form) -> str | None:
+        """Found out once for each answer: so that one that hangs does not do so against every other, and all
+        pairs of numbers and terms need no comparison."""
+        if form.key not in self._fingerprints:
+            self._fingerprints[form.key] = await self._ask(symbolic.fingerprint, form.expression)
+        return self._fingerprints[form.key]
+
+    async def _ask(self, question: Callable[..., T], *expressions: str | None) -> T | None:
+        """None: killed, or no time left."""
+        if time.monotonic() >= self._deadline:
+            return None
         try:
             return await self._processes.run(question, *expressions)
         except KilledError:
             log.warning("comparison_killed")
-            return False
+            return None
 
 
 def _form(answer: str, mode: AnswerMode) -> _Form:
@@ -164,15 +176,16 @@ def _form(answer: str, mode: AnswerMode) -> _Form:
     bare = _LETTER.sub(r"\1", without_unit(text))
     number = exact_number(bare)
     if number is not None:
-        return _Form(number, bare)
+        # an expression has no other bases
+        return _Form(number, str(number) if "_" in bare else bare)
     if mode is AnswerMode.INTEGER or _is_prose(bare):
         return _Form(_words(text), None)
-    return _Form("".join(bare.split()), bare)
+    return _Form(_BLANK.sub("", bare), bare)
 
 
 def _is_prose(text: str) -> bool:
     """Whether it is words rather than an expression, which would read them as products of their letters."""
-    if len(text) > MOST_CHARACTERS or len(text.strip(_BRACKETS)) < 2:
+    if len(text) > MOST_CHARACTERS or len(text.strip(_BRACKETS)) < 2 or _NOT_READ.search(text):
         return True
     return any(not _FUNCTION.fullmatch(match.group()) for match in _WORD.finditer(text))
 

@@ -19,6 +19,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _MIXED = re.compile(r"(-?)\s*(\d+)\s*(?:\\frac\{(\d+)\}\{(\d+)\}|\s(\d+)\s*/\s*(\d+))")
+_IN_BASE = re.compile(r"([0-9a-zA-Z]+)_\{?(\d{1,2})\}?")
 _SYNONYMS = {"\\cdot": "*", "\\times": "*", "\\div": "/"}
 
 
@@ -29,8 +30,8 @@ class _NotExactError(Exception):
 def exact_number(text: str) -> Fraction | None:
     """The value of a normalised answer that is a number; None for anything else.
 
-    Reads integers with thousands separators, decimals, repeating decimals, fractions, mixed numbers,
-    scientific notation and arithmetic of these. Time and memory are bounded, whatever the text.
+    Reads integers with thousands separators or in another base, decimals, repeating decimals, fractions,
+    mixed numbers, scientific notation and arithmetic of these. Time and memory are bounded.
     """
     if len(text) > MOST_CHARACTERS:
         return None
@@ -40,11 +41,22 @@ def exact_number(text: str) -> Fraction | None:
         if not top < bottom:
             return None
         return (int(whole) + Fraction(top, bottom)) * (-1 if sign else 1)
+    if based := _IN_BASE.fullmatch(text.strip()):
+        return _of_base(*based.groups())
     try:
         reader = _Reader(_tokens(text))
         value = reader.sum(0)
         return value if reader.at_end else None
     except (_NotExactError, ZeroDivisionError):
+        return None
+
+
+def _of_base(digits: str, base: str) -> Fraction | None:
+    if not (digits[0].isdigit() and 2 <= int(base) <= 36):
+        return None
+    try:
+        return Fraction(int(digits, int(base)))
+    except ValueError:
         return None
 
 

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
@@ -25,7 +26,7 @@ class KilledError(Exception):
 
 
 class KillableProcesses:
-    """A few processes, started when they are first needed. Used from one event loop, by any number of tasks.
+    """A few processes, started when they are first needed, for any number of tasks of any event loops.
 
     warm_up: called in each new process before its first computation; it must come from a module that imports
     little. seconds: longest run of one computation.
@@ -39,6 +40,7 @@ class KillableProcesses:
         self._workers = workers
         self._seconds = seconds
         self._pool: ProcessPool | None = None
+        self._lock = threading.Lock()  # of the pool's beginning and end
 
     @property
     def started(self) -> bool:
@@ -49,7 +51,11 @@ class KillableProcesses:
 
         Raises KilledError. The time that it waits for a process does not count.
         """
-        future = self._running_pool().schedule(function, args, named, timeout=self._seconds)
+        try:
+            with self._lock:
+                future = self._running_pool().schedule(function, args, named, timeout=self._seconds)
+        except RuntimeError as error:  # it broke this moment
+            raise KilledError(str(error)) from error
         try:
             return await asyncio.wrap_future(future)
         except (TimeoutError, MemoryError, ProcessExpired, BrokenProcessPool) as error:
@@ -57,8 +63,9 @@ class KillableProcesses:
 
     async def close(self) -> None:
         """Kills the processes. Nothing may be running any more."""
-        if self._pool is not None:
+        with self._lock:
             pool, self._pool = self._pool, None
+        if pool is not None:
             pool.stop()
             await asyncio.to_thread(pool.join)
 

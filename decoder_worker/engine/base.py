@@ -28,12 +28,14 @@ class FinishReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingSpec:
-    """How one trace is sampled. max_tokens: new tokens from this add on, at least 1."""
+    """How one trace is sampled. max_tokens: new tokens from this add on, at least 1. confidence: whether the
+    engine is to say with each token how sure the model was, see `TraceOutput.confidences`."""
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0  # 0: off
     max_tokens: int = 4096
+    confidence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,9 @@ class TraceOutput:
     last, which arrives with the step after the boundary token; where the last token of an add is a
     boundary, its row comes with the first output, and the caller knows whether it had it already.
     cached_tokens: on the first output after an add, the prompt tokens whose KV was in the cache (the rest
-    was computed).
+    was computed). confidences: one per token, where they were asked for: minus the mean log-probability of
+    the 20 most probable tokens in its place, by the logits as the model gives them, before temperature and
+    all else that sampling does to them; 0 where that is no number.
     """
 
     trace_id: str
@@ -66,6 +70,7 @@ class TraceOutput:
     row: HiddenRow | None = None
     finish: FinishReason | None = None
     cached_tokens: int | None = None
+    confidences: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from decoder_worker.engine.base import (
@@ -24,7 +24,14 @@ from decoder_worker.engine.base import (
 from decoder_worker.engine.boundaries import BLANK_LINE, BOUNDARY, TAIL, code_after, last_code, make_table
 from decoder_worker.engine.checks import check_capacity, check_request
 from decoder_worker.engine.scripted_kv import Residence, SharedKv
-from decoder_worker.engine.scripted_traces import END, ScriptedTokenizer, TraceSource, score_of, text_tokens
+from decoder_worker.engine.scripted_traces import (
+    END,
+    ScriptedTokenizer,
+    TraceSource,
+    drawn_confidence,
+    score_of,
+    text_tokens,
+)
 
 _NEWLINE = text_tokens("\n")[0]
 _TABLE = make_table(["", "\n\n"], transparent=()) | {_NEWLINE: make_table(["\n"])[0]}
@@ -46,7 +53,8 @@ class StepTime:
 @dataclass(frozen=True, slots=True)
 class ScriptedConfig:
     """A scripted engine. kv_blocks: of block_size tokens each. turns: how often the event loop turns
-    between two steps, which is what a step's time is to the rest of the program."""
+    between two steps, which is what a step's time is to the rest of the program. confidence: of a token, from
+    its trace, its position and the score of its thought; one that looks it up replays."""
 
     slots: int = 32
     kv_blocks: int = 1024
@@ -55,6 +63,7 @@ class ScriptedConfig:
     hidden_size: int = 4
     step_time: StepTime = StepTime()
     turns: int = 5
+    confidence: Callable[[str, int, float], float] = drawn_confidence
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +74,7 @@ class _Trace:
     script: Iterator[int]
     limit: int  # length at which it is cut
     stop_at_boundary: bool
+    confidence: bool
     start: int
     code: int  # of its last token, see boundaries.py
     score: float
@@ -133,6 +143,7 @@ class ScriptedEngine:
             script=self._source.continuation(trace_id, token_ids),
             limit=min(len(token_ids) + sampling.max_tokens, self.config.max_context),
             stop_at_boundary=stop_at_boundary,
+            confidence=sampling.confidence,
             start=len(token_ids),
             code=last_code(_TABLE, token_ids),
             score=next(scores, 0.5),
@@ -244,7 +255,10 @@ class ScriptedEngine:
             finish = FinishReason.LENGTH
         if finish is not None:
             self._leave(trace)
-        return TraceOutput(trace.trace_id, (token,), row, finish, cached)
+        sure: tuple[float, ...] = ()
+        if trace.confidence:
+            sure = (self.config.confidence(trace.trace_id, len(trace.tokens) - 1, trace.score),)
+        return TraceOutput(trace.trace_id, (token,), row, finish, cached, sure)
 
     def _row(self, trace: _Trace) -> HiddenRow:
         position = len(trace.tokens) - 1

@@ -79,6 +79,13 @@ def write_trace(thoughts: Sequence[tuple[int, float]], answer: str | None = None
     return [*tokens, END]
 
 
+def drawn_confidence(trace_id: str, position: int, score: float) -> float:
+    """Confidence of a token at this position in a thought of this score: the better the thought the surer,
+    with noise, the same each time it is asked for."""
+    known = 0.5 if math.isnan(score) else score
+    return max(0.0, Random(f"{position} {known}").gauss(6.0 + 8.0 * known, 0.5))
+
+
 class TraceSource(Protocol):
     """Where the tokens of traces come from."""
 

@@ -17,6 +17,7 @@ from decoder_worker.engine.boundaries import BOUNDARY, last_code
 from decoder_worker.engine.checks import check_request
 from decoder_worker.engine.tokenizer import HuggingFaceTokenizer
 from decoder_worker.engine.vllm_config import VllmConfig
+from decoder_worker.engine.vllm_hooks import ASKS
 from decoder_worker.engine.vllm_launch import Launched, launch
 from decoder_worker.engine.vllm_tap import RunningTrace, Tap
 
@@ -184,6 +185,7 @@ class VllmEngine:
             max_tokens=sampling.max_tokens,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            extra_args={ASKS: True} if sampling.confidence else None,
         )
         collector = await self._llm.add_request(request, tokens_input(list(token_ids)), parameters)
         internal: str = collector.request_id

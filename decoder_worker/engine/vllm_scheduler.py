@@ -1,5 +1,5 @@
-"""vLLM's scheduler with our hand-over (`scheduler_cls`): rows, step numbers and KV use travel with a step's
-outputs, priorities can change while requests run.
+"""vLLM's scheduler with our hand-over (`scheduler_cls`): rows, confidences, step numbers and KV use
+travel with a step's outputs, priorities can change while requests run.
 
 vLLM runs this in its engine-core process. The front end only names the classes.
 """
@@ -15,7 +15,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
 
 from decoder_worker.engine.parent_watch import die_with_starter
-from decoder_worker.engine.vllm_hooks import ROWS, Rows
+from decoder_worker.engine.vllm_hooks import CONFIDENCES, ROWS, Rows
 from decoder_worker.engine.vllm_tap import HANDOVER
 
 # Name of the engine core's utility method.
@@ -26,8 +26,8 @@ _QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")  # 0.25 has the s
 
 
 class HandoverMixin:
-    """Adds to each step's outputs {HANDOVER: {"step", "kv_use"}} on the first and {"row"} where there is
-    one."""
+    """Adds to each step's outputs {HANDOVER: {"step", "kv_use"}} on the first, and {"row"}, {"confidence"}
+    where there is one."""
 
     running: list[Any]
     requests: dict[str, Any]
@@ -40,6 +40,7 @@ class HandoverMixin:
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         rows: Rows | None = getattr(model_runner_output, ROWS, None)
+        confidences: Mapping[str, float] = getattr(model_runner_output, CONFIDENCES, None) or {}
         # A request that ends with this step leaves self.requests.
         requests = {name: self.requests.get(name) for name in rows.by_request} if rows else {}
         by_client = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
@@ -55,6 +56,8 @@ class HandoverMixin:
                     # The row belongs to the token before the one that was sampled from it.
                     position = request.num_tokens - 1 - len(output.new_token_ids)
                     handed["row"] = (position, rows.dtype, rows.by_request[output.request_id])
+                if output.new_token_ids and output.request_id in confidences:
+                    handed["confidence"] = confidences[output.request_id]
                 if handed:
                     output.kv_transfer_params = {HANDOVER: handed}
         return by_client

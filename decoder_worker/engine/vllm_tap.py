@@ -12,8 +12,8 @@ from decoder_worker.engine.base import EngineError, FinishReason, HiddenRow, Ste
 from decoder_worker.engine.boundaries import ThoughtSpan
 
 # Key of our hand-over in an output's kv_transfer_params: {"step", "kv_use"} on the first output of a step,
-# {"row"} where a row was captured. That field is the one that vLLM carries through unread while no KV
-# connector is configured.
+# {"row"} where a row was captured, {"confidence"} of the new token where it was asked for. That field is the
+# one that vLLM carries through unread while no KV connector is configured.
 HANDOVER = "thoughtbeam"
 
 # vLLM's finish reasons by number; the others (abort, error, repetition) happen only when something is broken.
@@ -39,12 +39,12 @@ class RunningTrace:
     begun: bool = False
     dropped: bool = False
 
-    def read(self, output: Any, row: HiddenRow | None) -> TraceOutput:
+    def read(self, output: Any, row: HiddenRow | None, confidences: Sequence[float] = ()) -> TraceOutput:
         """What one output of vLLM means for this trace. row: as captured, wanted or not."""
         tokens = output.new_token_ids
         if row is None and output.finish_reason is None and self.begun:  # nearly all of them
             self.span.feed(tokens)
-            return TraceOutput(self.trace_id, tokens)
+            return TraceOutput(self.trace_id, tokens, confidences=confidences)
         if row is not None and not (self.span.open and (row.position >= self.start or self.first_row)):
             row = None
         cached = None
@@ -60,7 +60,7 @@ class RunningTrace:
             if finish is None:
                 raise EngineError(f"vLLM ended trace {self.trace_id}: {output.finish_reason}", fatal=True)
         self.span.feed(tokens)
-        return TraceOutput(self.trace_id, tokens, row, finish, cached)
+        return TraceOutput(self.trace_id, tokens, row, finish, cached, confidences)
 
 
 @dataclass(slots=True)
@@ -139,15 +139,18 @@ class Tap:
         by_internal = self._by_internal
         for output in outputs:
             row = None
+            confidences: Sequence[float] = ()
             if output.kv_transfer_params:
                 handed = _handed(output)
                 if "step" in handed:
                     self._step, self._kv_use = handed["step"], handed["kv_use"]
                 row = _row(handed)
+                if "confidence" in handed:
+                    confidences = (handed["confidence"],)
             trace = by_internal.get(output.request_id) or self.trace_of(output.request_id)
             if trace is None:
                 continue
-            found = trace.read(output, row)
+            found = trace.read(output, row, confidences)
             read.append((trace, found))
             if found.finish is not None:
                 self._forget(trace)

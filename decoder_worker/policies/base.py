@@ -50,10 +50,32 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class EngineIdle:
-    """The engine runs nothing for this tree: no live trace, none pending, no add under way."""
+    """The engine runs nothing for this tree: no live trace, none pending, no add under way; and no score and
+    no embedding of a held trace is on its way. Held and ghost traces may exist."""
 
 
-Observation = Started | BoundariesScored | TracesFinished | Pressure | EngineIdle
+@dataclass(frozen=True, slots=True)
+class StepsPassed:
+    """`check_every` engine steps in which the tree had live traces have passed since the last one of these.
+
+    steps: how many exactly, at least that; a live trace has generated no more tokens since then.
+    kv_use: share of the engine's KV blocks in use, in [0, 1].
+    """
+
+    steps: int
+    kv_use: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtsEmbedded:
+    """Vectors arrived: (node, index of the merged thought), as in `Trace.embeddings`."""
+
+    embedded: tuple[tuple[int, int], ...]
+
+
+Observation = (
+    Started | BoundariesScored | TracesFinished | Pressure | EngineIdle | StepsPassed | ThoughtsEmbedded
+)
 
 # ---- actions: what the search is to do, in order
 
@@ -65,7 +87,7 @@ class SpawnRoot:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A new trace at the parent's last scored boundary."""
+    """A new trace at the last scored boundary of a live or held parent."""
 
     parent: int
 
@@ -83,11 +105,25 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """A held trace queues for a slot and goes on. Its branches of the same step come before."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revive:
+    """A ghost queues for a slot and goes on."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """End the search; what is left is cancelled and the vote is held."""
 
 
-Action = SpawnRoot | Branch | Prune | Evict | Finish
+Action = SpawnRoot | Branch | Prune | Evict | Resume | Revive | Finish
 
 # ---- the seam
 
@@ -136,6 +172,38 @@ class Policy(Protocol[S]):
         """Sampling temperature of branches; None: that of the roots."""
         return None
 
+    @property
+    def check_every(self) -> int:
+        """Engine steps between two `StepsPassed`; 0: none."""
+        return 0
+
+    @property
+    def holds_at_boundaries(self) -> bool:
+        """Whether every trace is stopped at its next boundary and becomes held. Its row is scored as ever,
+        and `EngineIdle` follows when all are held and scored."""
+        return False
+
+    @property
+    def needs_confidence(self) -> bool:
+        """Whether the engine is to give one confidence per token, for `Trace.confidences`."""
+        return False
+
+    @property
+    def needs_embeddings(self) -> bool:
+        """Whether merged thoughts of live traces are to be embedded, for `Trace.embeddings`. Which ones:
+        `Trace.merged_thoughts(policy.shortest_embedded)`, from index `policy.first_embedded` on."""
+        return False
+
+    @property
+    def shortest_embedded(self) -> int:
+        """Tokens below which a thought is embedded together with the next."""
+        return 1
+
+    @property
+    def first_embedded(self) -> int:
+        """Index (from 0) of the first merged thought whose vector it looks at."""
+        return 0
+
     def initial(self, seed: int) -> S:
         """State before the first observation."""
         ...
@@ -144,8 +212,8 @@ class Policy(Protocol[S]):
         """What to do after an observation; the view is as it was before these actions."""
         ...
 
-    def vote(self, candidates: Sequence[Candidate]) -> Decision:
-        """The answer: held over the finished traces only."""
+    def vote(self, state: S, view: TreeView, candidates: Sequence[Candidate]) -> Decision:
+        """The answer: held over the finished traces only. State and view are those of the end."""
         ...
 
     def dump(self, state: S) -> str:

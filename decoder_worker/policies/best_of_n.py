@@ -59,5 +59,5 @@ class BestOfN(Policy[NoState]):
     def step(self, state: NoState, view: TreeView, observation: Observation) -> Step[NoState]:
         return independent_step(self.parameters.N, view, observation)
 
-    def vote(self, candidates: Sequence[Candidate]) -> Decision:
+    def vote(self, state: NoState, view: TreeView, candidates: Sequence[Candidate]) -> Decision:
         return best(candidates, self.parameters.by)

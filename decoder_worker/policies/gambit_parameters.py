@@ -24,6 +24,7 @@ from decoder_worker.policies.parameters import (
 )
 
 PAPER = "arXiv 2608.08020"
+ADDED = "this project; not in the paper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,73 @@ class GambitParameters(Parameters):
         tiny=True,
     )
 
+    unscored: Literal["mean", "zero"] = choice(
+        "Where a trace without a score ranks: at the mean of the scored, or at 0.",
+        source=OURS,
+        paper="mean",
+        tiny="mean",
+        choices=("mean", "zero"),
+    )
+    vote: Literal["weighted", "decorrelated"] = choice(
+        "Weight of a finished trace: its mean score; or that, times the mean over its positions of one over "
+        "the finished traces that share the position.",
+        source=f"weighted: {PAPER}; decorrelated: this project",
+        paper="weighted",
+        tiny="weighted",
+        choices=("weighted", "decorrelated"),
+    )
+    revive_ghosts: bool = flag(
+        "Whether a ghost in the upper half of the ranking returns once memory is free again.",
+        source=ADDED,
+        paper=False,
+        tiny=False,
+    )
+    revive_margin: float = real(
+        "How far below the high-water mark KV use must be for a ghost to return.",
+        source=ADDED,
+        paper=0.1,
+        tiny=0.1,
+        minimum=0.0,
+        maximum=1.0,
+    )
+    revive_interval: int = integer(
+        "Engine steps after which one ghost may return, and then the next.",
+        source=ADDED,
+        paper=200,
+        tiny=20,
+        minimum=1,
+        maximum=1_000_000,
+        cap="max_context",
+    )
+    stable_thoughts: int = integer(
+        "Confidence-gated warm-up: a trace may be branched once its place in the ranking has been stable "
+        "over so many own thoughts; 0: no such condition.",
+        symbol="m",
+        source=ADDED,
+        paper=0,
+        tiny=0,
+        minimum=0,
+        maximum=10_000,
+    )
+    stable_within: float = real(
+        "Share of the ranking within which a place is stable.",
+        source=ADDED,
+        paper=0.25,
+        tiny=0.25,
+        minimum=0.0,
+        maximum=1.0,
+    )
+    reserve: int = integer(
+        "Uncertainty reserve: so many of the most uncertain traces are exempt from a tournament's pruning; "
+        "at most C - 2K.",
+        symbol="u",
+        source=ADDED,
+        paper=0,
+        tiny=0,
+        minimum=0,
+        maximum=MOST_TRACES,
+    )
+
     def conflicts(self, limits: Limits) -> Iterable[Conflict]:
         if self.K > self.C // 2:
             yield Conflict(
@@ -133,6 +201,24 @@ class GambitParameters(Parameters):
                 frozenset({"interval", "interval_scope"}),
                 f"must be a whole number from 1 to {limits.max_context - 1} when interval_scope is trace, "
                 f"not {self.interval}: a trace has at most {limits.max_context} tokens",
+            )
+        if self.reserve and self.K <= self.C // 2 and self.reserve > self.C - 2 * self.K:
+            yield Conflict(
+                "reserve",
+                frozenset({"reserve", "C", "K"}),
+                f"must be a whole number from 0 to {self.C - 2 * self.K} (C - 2K), not {self.reserve}",
+            )
+        if self.revive_ghosts and self.high_water >= 1:
+            yield Conflict(
+                "revive_ghosts",
+                frozenset({"revive_ghosts", "high_water"}),
+                "must be false when high_water is 1: nothing becomes a ghost",
+            )
+        if self.revive_ghosts and self.revive_margin >= self.high_water:
+            yield Conflict(
+                "revive_margin",
+                frozenset({"revive_ghosts", "revive_margin", "high_water"}),
+                f"must be a number from 0 to below {self.high_water} (high_water), not {self.revive_margin}",
             )
         if self.child_temperature is not None and self.K == 0 and not self.refill:
             yield Conflict(

@@ -11,6 +11,8 @@ from decoder_worker.policies.base import (
     SpawnRoot,
     Started,
     Step,
+    StepsPassed,
+    ThoughtsEmbedded,
     TracesFinished,
 )
 from decoder_worker.policies.state import NoState
@@ -26,5 +28,5 @@ def independent_step(n: int, view: TreeView, observation: Observation) -> Step[N
             return Step(NoState(), (Finish(),))
         case EngineIdle():
             return Step(NoState(), (Finish(),))
-        case TracesFinished() | BoundariesScored() | Pressure():
+        case TracesFinished() | BoundariesScored() | Pressure() | StepsPassed() | ThoughtsEmbedded():
             return Step(NoState())

@@ -137,15 +137,19 @@ def integer(
     description: str,
     *,
     source: str,
-    paper: int,
-    tiny: int,
+    paper: int | None,
+    tiny: int | None,
     minimum: int,
     maximum: int,
     symbol: str = "",
     cap: Cap | None = None,
 ) -> Any:
-    """A field for a whole number in [minimum, maximum], capped further by a limit."""
-    return _field(Spec("int", description, source, _by(paper, tiny), symbol, minimum, maximum, cap))
+    """A field for a whole number in [minimum, maximum], capped further by a limit; where the default is None,
+    None may be set, too."""
+    optional = paper is None
+    return _field(
+        Spec("int", description, source, _by(paper, tiny), symbol, minimum, maximum, cap, optional=optional)
+    )
 
 
 def real(

@@ -11,13 +11,32 @@ from typing import Any
 from decoder_worker.policies import parameters
 from decoder_worker.policies.base import Policy
 from decoder_worker.policies.best_of_n import BestOfN
+from decoder_worker.policies.deepconf import DeepConf
 from decoder_worker.policies.gambit import Gambit
 from decoder_worker.policies.parameters import Limits, ParameterError, ParameterInfo
+from decoder_worker.policies.rebase import Rebase
+from decoder_worker.policies.sart import Sart, SartNoPrune
 from decoder_worker.policies.self_consistency import SelfConsistency
+from decoder_worker.policies.slim_sc import SlimSc
+from decoder_worker.policies.step import StepPolicy
 from decoder_worker.policies.vanilla import Vanilla
 
 POLICIES: Mapping[str, type[Policy[Any]]] = MappingProxyType(
-    {kind.name: kind for kind in (Vanilla, SelfConsistency, BestOfN, Gambit)}
+    {
+        kind.name: kind
+        for kind in (
+            Vanilla,
+            SelfConsistency,
+            BestOfN,
+            Gambit,
+            Sart,
+            SartNoPrune,
+            StepPolicy,
+            DeepConf,
+            SlimSc,
+            Rebase,
+        )
+    }
 )
 
 

@@ -53,5 +53,5 @@ class SelfConsistency(Policy[NoState]):
     def step(self, state: NoState, view: TreeView, observation: Observation) -> Step[NoState]:
         return independent_step(self.parameters.N, view, observation)
 
-    def vote(self, candidates: Sequence[Candidate]) -> Decision:
+    def vote(self, state: NoState, view: TreeView, candidates: Sequence[Candidate]) -> Decision:
         return majority(candidates)

@@ -34,5 +34,5 @@ class Vanilla(Policy[NoState]):
     def step(self, state: NoState, view: TreeView, observation: Observation) -> Step[NoState]:
         return independent_step(1, view, observation)
 
-    def vote(self, candidates: Sequence[Candidate]) -> Decision:
+    def vote(self, state: NoState, view: TreeView, candidates: Sequence[Candidate]) -> Decision:
         return majority(candidates)

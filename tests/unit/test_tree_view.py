@@ -142,15 +142,85 @@ def test_a_branch_starts_at_the_last_scored_boundary() -> None:
     assert parent.mean_score == pytest.approx(0.65)
 
 
-@pytest.mark.parametrize("state", [s for s in NodeState if s is not NodeState.LIVE])
-def test_only_live_traces_are_branched(state: NodeState) -> None:
+@pytest.mark.parametrize("state", [s for s in NodeState if s not in (NodeState.LIVE, NodeState.HELD)])
+def test_only_live_and_held_traces_are_branched(state: NodeState) -> None:
     view = TreeView()
     parent = live_root(view)
     think(view, parent, [1], 0.5)
     view.move(parent, state)
-    with pytest.raises(IllegalTransitionError, match="a parent is live"):
+    with pytest.raises(IllegalTransitionError, match="a parent is live or held"):
         view.add_branch(parent)
     assert len(view) == 1
+
+
+def test_a_held_trace_is_branched_where_it_stands() -> None:
+    view = TreeView()
+    parent = live_root(view)
+    think(view, parent, [1, 2, 3], 0.5)
+    view.move(parent, NodeState.HELD)
+    assert view.add_branch(parent).sequence() == parent.sequence()
+
+
+def test_path() -> None:
+    """Where a trace's tokens lie: three of T1, two of T2, the rest its own."""
+    view = TreeView()
+    first = live_root(view)
+    think(view, first, [1, 2, 3], 0.5)
+    second = view.add_branch(first)
+    view.move(second, NodeState.LIVE)
+    think(view, first, [4], 0.5)
+    think(view, second, [5, 6], 0.5)
+    view.append_tokens(second, [7])
+    third = view.add_branch(second)
+    view.move(third, NodeState.LIVE)
+    view.append_tokens(third, [8])
+    assert first.path() == [(1, 4)]
+    assert second.path() == [(1, 3), (2, 6)]
+    assert third.path() == [(1, 3), (2, 5), (3, 6)]
+
+
+def test_short_thoughts_are_merged_with_the_next() -> None:
+    view = TreeView()
+    parent = live_root(view)
+    for tokens in (3, 10, 4, 4, 2, 9):
+        think(view, parent, [0] * tokens, 0.5)
+    assert parent.merged_thoughts(1) == [(0, 3), (3, 13), (13, 17), (17, 21), (21, 23), (23, 32)]
+    assert parent.merged_thoughts(10) == [(0, 13), (13, 23)]
+    assert parent.merged_thoughts(9) == [(0, 13), (13, 23), (23, 32)]
+    # a branch counts its own
+    branch = view.add_branch(parent)
+    view.move(branch, NodeState.LIVE)
+    think(view, branch, [0] * 12, 0.5)
+    assert branch.merged_thoughts(10) == [(32, 44)]
+
+
+class TestConfidences:
+    def test_one_per_token(self) -> None:
+        view = TreeView()
+        trace = live_root(view)
+        view.append_tokens(trace, [1, 2], [0.5, 1.5])
+        view.append_tokens(trace, [3], [2.5])
+        assert trace.confidences.tolist() == [0.5, 1.5, 2.5]
+        with pytest.raises(ValueError, match="node 1: 4 confidences, 5 tokens"):
+            view.append_tokens(trace, [4, 5], [1.0])
+
+    def test_the_mean_of_a_thought(self) -> None:
+        view = TreeView()
+        root = live_root(view)
+        view.append_tokens(root, [1, 2, 3, 4], [1.0, 2.0, 4.0, 8.0])
+        root.thoughts.append(Thought(2, 0.5))
+        assert root.mean_confidence(0, 2) == 1.5
+        branch = view.add_branch(root)
+        view.append_tokens(branch, [5, 6, 7], [3.0, 5.0, 9.0])
+        assert branch.mean_confidence(2, 4) == 4.0
+        assert live_root(view).mean_confidence(0, 0) is None
+
+    def test_a_restored_trace_goes_on_with_its_own(self) -> None:
+        view = TreeView()
+        trace = Trace(1, None, tokens=array("i", range(2)), confidences=array("f", [0.5, 1.5]))
+        view.restore(trace)
+        view.append_tokens(trace, [3], [2.5])
+        assert trace.confidences.tolist() == [0.5, 1.5, 2.5]
 
 
 def test_a_parent_needs_a_scored_thought_of_its_own() -> None:

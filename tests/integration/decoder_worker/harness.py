@@ -14,6 +14,8 @@ from typing import Any
 from google.protobuf import json_format
 
 from decoder_worker.answers.equivalence import Equivalence
+from decoder_worker.embedding.base import Embedder
+from decoder_worker.embedding.queue import EmbeddingQueue
 from decoder_worker.engine.base import SamplingSpec, StepBatch
 from decoder_worker.engine.scripted import ScriptedConfig, ScriptedEngine
 from decoder_worker.engine.scripted_traces import Drawn, Replay, ScriptedTokenizer, TraceSource, score_in
@@ -54,6 +56,11 @@ class RecordingEngine(ScriptedEngine):
         await self.gate.wait()
         await super().add(trace_id, token_ids, sampling, stop_at_boundary=stop_at_boundary)
         self.most = max(self.most, len(self._traces))
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a trace; without one it makes no step."""
+        return bool(self._traces)
 
     def step(self) -> StepBatch:
         batch = super().step()
@@ -97,33 +104,36 @@ async def turns() -> None:
 @dataclass(eq=False)
 class ScriptedScoring:
     """In the place of a ScoringClient: a row's score is what the row carries. It is there one turn of the
-    event loop later, so that it depends on no machine; while `holding`, scores wait for `release`."""
+    event loop later, so that it depends on no machine; while `holding`, scores wait for `release`. exact:
+    they are float32, as a real scorer's, and not the thousandths that traces are written with."""
 
     holding: bool = False
+    exact: bool = False
     held: list[tuple[BoundaryRow, Deliver]] = field(default_factory=list)
 
     def submit(self, rows: Sequence[BoundaryRow], deliver: Deliver) -> None:
         if self.holding:
             self.held += [(row, deliver) for row in rows]
         else:
-            asyncio.get_running_loop().call_soon(deliver, [_scored(row) for row in rows])
+            asyncio.get_running_loop().call_soon(deliver, [self._scored(row) for row in rows])
 
     def release(self) -> None:
         held, self.held, self.holding = self.held, [], False
         for row, deliver in held:
-            deliver([_scored(row)])
+            deliver([self._scored(row)])
+
+    def _scored(self, row: BoundaryRow) -> ScoredRow:
+        score = score_in(row.row)
+        if math.isnan(score):
+            return ScoredRow(row, None, "NONFINITE_ROW")
+        # a float32 carries thousandths to seven digits
+        return ScoredRow(row, score if self.exact else round(score, 3))
 
     def forget(self, tree_id: str) -> None:
         self.held = [(row, deliver) for row, deliver in self.held if row.tree_id != tree_id]
 
     async def run(self) -> None:
         await asyncio.Event().wait()
-
-
-def _scored(row: BoundaryRow) -> ScoredRow:
-    score = score_in(row.row)
-    # a float32 carries thousandths to seven digits
-    return ScoredRow(row, None, "NONFINITE_ROW") if math.isnan(score) else ScoredRow(row, round(score, 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +178,18 @@ async def working(
     gateway: str = "",
     scoring: ScriptedScoring | ScoringClient | None = None,
     equivalence: Equivalence | None = None,
+    embedder: Embedder | None = None,
     own_store: TreeStore | None = None,
 ) -> AsyncIterator[Bench]:
     """A worker for the length of the block; then it hands back what it runs, as at SIGTERM.
 
     gateway: host:port of one to be linked to; by default trees come from `Bench.give` only. own_store: the
-    worker's; by default one on redis_url. scoring: by default scripted.
+    worker's; by default one on redis_url. scoring: by default scripted. embedder: by default
+    none.
     """
     store, of_worker = TreeStore.connect(redis_url), own_store or TreeStore.connect(redis_url)
     stop, hurry, up = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    embedding = None if embedder is None else EmbeddingQueue(lambda: embedder)
 
     async def on_state(serving: bool) -> None:
         if serving:
@@ -186,7 +199,7 @@ async def working(
         async with equivalence or Equivalence() as grouping:
             config = WorkerConfig(name, profile, max_capacity, lease, drain, "scripted")
             scorer: Any = scoring or ScriptedScoring()
-            worker = Worker(config, engine, of_worker, scorer, grouping)
+            worker = Worker(config, engine, of_worker, scorer, grouping, embedding)
 
             async def no_link() -> None:
                 up.set()
@@ -202,6 +215,8 @@ async def working(
                 hurry.set()
                 await running
     finally:
+        if embedding is not None:
+            await embedding.close()
         await of_worker.close()
         await store.close()
 

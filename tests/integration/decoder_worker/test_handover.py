@@ -13,6 +13,7 @@ from decoder_worker import tree_run
 from decoder_worker.engine.scripted import ScriptedConfig
 from decoder_worker.engine.scripted_traces import BLANK
 from decoder_worker.policies.gambit import GambitState
+from decoder_worker.policies.state import load
 from tests.integration.decoder_worker.harness import (
     LONG_LEASE,
     RecordingEngine,
@@ -71,7 +72,7 @@ async def test_a_search_handed_back_before_its_first_score_is_resumed(redis_url:
         # then the policy's state is there from its start on
         state = await bench.store.policy_state(tree_id)
         assert state is not None
-        assert GambitState(**json.loads(state) | {"by_trace": ()}) == GambitState()
+        assert load(GambitState, state) == GambitState()
         assert await bench.give(tree_id) == 2
         record = await ended(bench.store, tree_id)
         await assert_texts_fit(bench.store, tree_id)

@@ -41,19 +41,22 @@ async def check_rows(engine: VllmEngine) -> dict[str, Any]:
     reference = Reference(MODEL)
     async with Recorder(engine) as recorder:
         traces = [
-            await recorder.add(f"t{n}", [*prompt[:2], 70 + n, *prompt[2:]], max_tokens=300) for n in range(16)
+            await recorder.add(f"t{n}", [*prompt[:2], 70 + n, *prompt[2:]], max_tokens=300, confidence=n < 8)
+            for n in range(16)
         ]
         await recorder.until(lambda: all(len(trace.rows) >= 2 for trace in traces[:4]))
         for trace in traces[:4]:
             start = trace.tokens[: trace.rows[-1].position + 1]
-            traces.append(await recorder.add(f"{trace.trace_id}.1", start, max_tokens=120))
+            traces.append(await recorder.add(f"{trace.trace_id}.1", start, max_tokens=120, confidence=True))
         await engine.abort("t5")
         traces[5] = await recorder.add("t5", traces[5].tokens, max_tokens=100)
         held = await recorder.add("held", prompt, stop_at_boundary=True)
         await recorder.finished(held, *traces)
         rows = sum(reference.check(trace) for trace in traces)
+        sure = [reference.check_confidences(trace) for trace in (*traces[:5], *traces[6:8], *traces[16:])]
     return {
         "rows": rows,
+        "confidences": len(sure),
         "held": [held.finish, reference.boundaries(held.tokens[held.start :]) == {len(held.new) - 1}],
         "preemptions": len(await engine.preemptions()),
         "asynchronous": (await engine._llm.collective_rpc("late_outputs_seen"))[0],

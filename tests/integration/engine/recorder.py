@@ -17,7 +17,7 @@ Floats = NDArray[np.float32]
 
 @dataclass
 class Recorded:
-    """One add. tokens: the whole sequence, start: how many of them were given."""
+    """One add. tokens: the whole sequence, start: how many of them were given. confidences: of the others."""
 
     trace_id: str
     start: int
@@ -25,6 +25,7 @@ class Recorded:
     rows: list[HiddenRow] = field(default_factory=list)
     finish: FinishReason | None = None
     cached: int | None = None
+    confidences: list[float] = field(default_factory=list)
 
     @property
     def new(self) -> list[int]:
@@ -56,10 +57,16 @@ class Recorder:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def add(
-        self, trace_id: str, tokens: Sequence[int], max_tokens: int = 900, *, stop_at_boundary: bool = False
+        self,
+        trace_id: str,
+        tokens: Sequence[int],
+        max_tokens: int = 900,
+        *,
+        stop_at_boundary: bool = False,
+        confidence: bool = False,
     ) -> Recorded:
         trace = self.running[trace_id] = Recorded(trace_id, len(tokens), list(tokens))
-        sampling = SamplingSpec(max_tokens=max_tokens)
+        sampling = SamplingSpec(max_tokens=max_tokens, confidence=confidence)
         await self.engine.add(trace_id, tokens, sampling, stop_at_boundary=stop_at_boundary)
         return trace
 
@@ -84,6 +91,7 @@ class Recorder:
                     if trace.cached is None:
                         trace.cached = output.cached_tokens
                     trace.tokens.extend(output.tokens)
+                    trace.confidences.extend(output.confidences)
                     if output.row is not None:
                         trace.rows.append(output.row)
                     trace.finish = output.finish

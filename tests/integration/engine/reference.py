@@ -32,6 +32,16 @@ class Reference:
         rows: Floats = output.last_hidden_state[0].numpy()
         return rows
 
+    def check_confidences(self, trace: Recorded) -> float:
+        """Asserts that each new token of the trace has its confidence; returns their mean."""
+        with torch.no_grad():
+            logits = self._model(torch.tensor([trace.tokens])).logits[0, trace.start - 1 : -1]
+        expected = -logits.double().log_softmax(-1).sort(-1).values[:, -20:].mean(-1).numpy()
+        assert len(trace.confidences) == len(trace.new)
+        worst = np.abs(np.array(trace.confidences) - expected).max()
+        assert worst < 1e-3, f"a confidence of {trace.trace_id} is off by {worst}"
+        return float(expected.mean())
+
     def boundaries(self, tokens: Sequence[int]) -> set[int]:
         """In this vocabulary a blank line is one token, or two that are one newline each."""
         newlines = {self.blank: 2, self.newline: 1}

@@ -149,6 +149,52 @@ async def test_an_aborted_trace_is_silent_also_when_its_name_is_used_again(
     assert all(reference.check(t) for t in (trace, *others))
 
 
+async def test_confidences_are_those_of_transformers_logits(
+    recorder: Recorder, reference: Reference, prompt: list[int], vllm_engine: VllmEngine
+) -> None:
+    roots = [
+        await recorder.add(f"sure/{n}", own_prompt(prompt, n), max_tokens=300, confidence=n % 2 == 0)
+        for n in range(8)
+    ]
+    await recorder.until(lambda: all(len(root.rows) >= 3 for root in roots))
+    at = [root.rows[-1].position + 1 for root in roots]
+    branches = [
+        await recorder.add(f"{root.trace_id}.1", root.tokens[:end], max_tokens=100, confidence=True)
+        for root, end in zip(roots, at, strict=True)
+    ]
+    await recorder.until(lambda: all(len(root.new) >= 150 or root.finish for root in roots))
+    evicted = [root for root in roots if root.finish is None][:2]
+    for root in evicted:
+        await vllm_engine.abort(root.trace_id)
+    resumed = [
+        await recorder.add(f"{root.trace_id}+", root.tokens, max_tokens=80, confidence=True)
+        for root in evicted
+    ]
+    await recorder.finished(*branches, *resumed, *(root for root in roots if root not in evicted))
+
+    asked = [*roots[::2], *branches, *resumed]
+    means = [reference.check_confidences(trace) for trace in asked]
+    assert resumed
+    assert 2 < min(means) < max(means) < 40
+    assert all(root.confidences == [] for root in roots[1::2])
+    assert all(reference.check(trace) for trace in branches)  # rows go on as ever
+
+
+async def test_confidences_are_right_after_preemption_and_up_to_a_boundary_that_stops(
+    recorder: Recorder, reference: Reference, prompt: list[int], vllm_engine: VllmEngine
+) -> None:
+    before = len(await vllm_engine.preemptions())
+    crowd = [await recorder.add(f"pressed/{n}", own_prompt(prompt, n), confidence=True) for n in range(32)]
+    await recorder.finished(*crowd)
+    victims = {p.trace_id for p in (await vllm_engine.preemptions())[before:]}
+    assert len(victims) >= 3
+    assert all(reference.check_confidences(trace) for trace in crowd)
+    held = await recorder.add("held", prompt, stop_at_boundary=True, confidence=True)
+    await recorder.finished(held)
+    assert held.finish is FinishReason.BOUNDARY
+    assert reference.check_confidences(held)
+
+
 async def test_a_trace_ends_by_its_length_limit(recorder: Recorder, prompt: list[int]) -> None:
     one = await recorder.add("one", prompt, max_tokens=1)
     twenty = await recorder.add("twenty", prompt, max_tokens=20)

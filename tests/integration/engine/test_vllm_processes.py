@@ -49,6 +49,7 @@ async def test_asynchronous_scheduling_gives_the_same_rows_and_a_dead_engine_is_
     result = json.loads(output.splitlines()[-1])
     assert result["asynchronous"]
     assert result["rows"] >= 60
+    assert result["confidences"] == 11
     assert result["preemptions"] >= 3
     assert result["held"] == ["boundary", True]
     assert result["heard"] == [["the engine has died", True]] * 3

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import pytest
 
 from decoder_worker.answers.equivalence import Equivalence
+from decoder_worker.embedding.choice import embedder_loader
+from decoder_worker.embedding.queue import EmbeddingQueue
 from decoder_worker.engine.vllm_engine import VllmEngine
 from decoder_worker.gateway_link import GatewayLink
 from decoder_worker.scoring.client import ScoringClient
@@ -74,10 +76,13 @@ async def working(
     )
     stop = asyncio.Event()
     store = TreeStore.connect(service.redis_url)
+    load = embedder_loader(None)
+    assert load is not None, "requirements/cpu.txt has the model"
+    embedding = EmbeddingQueue(load)
     try:
         async with Equivalence() as equivalence:
             config = WorkerConfig(name, "tiny", 512, lease_seconds=10.0, drain_seconds=0.0, scorer_kind="mlp")
-            worker = Worker(config, service.engine, store, scoring, equivalence)
+            worker = Worker(config, service.engine, store, scoring, equivalence, embedding)
             connected = asyncio.Event()
 
             async def on_state(up: bool) -> None:
@@ -93,6 +98,7 @@ async def working(
                 stop.set()
                 await running
     finally:
+        await embedding.close()
         await scoring.close()
         await store.close()
 

@@ -54,6 +54,7 @@ async def test_what_a_batch_brings_can_be_read_back(store: TreeStore) -> None:
         tokens=(5, 2**31 - 1, 0),
         text="Größe ≈ 3\n\n",
         thoughts=(Thought(3, 0.5),),
+        confidences=(7.5, 0.25, 16.0),
     )
     second = NodeChange(
         node=1,
@@ -63,6 +64,7 @@ async def test_what_a_batch_brings_can_be_read_back(store: TreeStore) -> None:
         tokens=(7,),
         text="🙂",
         thoughts=(Thought(4, None, 0.25),),
+        confidences=(1.5,),
     )
 
     await store.commit(
@@ -71,7 +73,12 @@ async def test_what_a_batch_brings_can_be_read_back(store: TreeStore) -> None:
     await store.commit(tree_id, epoch, 2, Batch(nodes=(second,)))
 
     assert await store.contents(tree_id, [1]) == [
-        NodeContent((5, 2**31 - 1, 0, 7), "Größe ≈ 3\n\n🙂", (Thought(3, 0.5), Thought(4, None, 0.25)))
+        NodeContent(
+            (5, 2**31 - 1, 0, 7),
+            "Größe ≈ 3\n\n🙂",
+            (Thought(3, 0.5), Thought(4, None, 0.25)),
+            (7.5, 0.25, 16.0, 1.5),
+        )
     ]
     [node] = await store.nodes(tree_id)
     assert (node.state, node.mean_score, node.thoughts, node.unique_tokens) == (FINISHED, 1 / 3, 1, 3)

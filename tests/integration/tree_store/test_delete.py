@@ -36,7 +36,16 @@ async def _large(store: TreeStore, nodes: int = 600) -> str:
     """An ended tree with every kind of key."""
     tree_id, epoch = await running(store)
     changes = tuple(
-        created(n, PENDING, LIVE, FINISHED, tokens=(1,), text="x\n\n", thoughts=(Thought(1, 0.5),))
+        created(
+            n,
+            PENDING,
+            LIVE,
+            FINISHED,
+            tokens=(1,),
+            text="x\n\n",
+            thoughts=(Thought(1, 0.5),),
+            confidences=(7.0,),
+        )
         for n in range(1, nodes + 1)
     )
     rounds = (RoundRecord(1, nodes, nodes, nodes, 0, 0.5, (), ()),)
@@ -47,7 +56,7 @@ async def _large(store: TreeStore, nodes: int = 600) -> str:
 
 async def test_nothing_of_a_deleted_tree_is_left(store: TreeStore, client: Client) -> None:
     tree_id, other = await _large(store), await in_state(store, TreeState.SUCCEEDED)
-    assert len(keys_of(client, tree_id)) > 4 * 600
+    assert len(keys_of(client, tree_id)) > 5 * 600
     kept = snapshot(client, other)
 
     await store.delete(tree_id)

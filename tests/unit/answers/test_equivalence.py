@@ -1,122 +1,20 @@
-"""Which answers are the same: a table of shapes that models really write, and the rules of grouping."""
+"""Which answers are the same: the table of shapes that models really write, and the rules of grouping."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoder_worker.answers.equivalence import Equivalence
-
-EQUAL = [
-    # spelling
-    ("12", " 12 "),
-    ("12", "$12$"),
-    ("12", r"\(12\)"),
-    ("12", "12."),
-    ("12", "**12**"),
-    ("12", r"\text{12}"),
-    ("-5", "−5"),
-    (r"\frac{1}{2}", r"\dfrac{1}{2}"),
-    (r"\frac{1}{2}", r"\tfrac12"),
-    (r"\frac{1}{2}", r"\frac 1 2"),
-    (r"\left(1, 2\right)", "(1,2)"),
-    (r"\left[0, 1\right)", "[0,1)"),
-    (r"\emptyset", r"\varnothing"),
-    (r"\text{Evelyn}", "evelyn"),
-    ("Yes", "yes."),
-    (r"\text{No solution}", "no  solution"),
-    (r"\text{(B)}", "B"),
-    (r"\mathrm{even}", r"\text{even}"),
-    # numbers
-    ("0.5", r"\frac{1}{2}"),
-    ("1/2", ".5"),
-    ("097", "97"),
-    ("97.0", "97"),
-    ("1,234", "1234"),
-    ("1{,}234", "1234"),
-    (r"1\,234", "1234"),
-    (r"10,\!000", "10000"),
-    ("1 234 567", "1,234,567"),
-    ("2 2/3", r"\frac{8}{3}"),
-    (r"2\frac{2}{3}", "8/3"),
-    (r"-2\frac{1}{2}", "-2.5"),
-    (r"1.5 \times 10^3", "1500"),
-    ("1.5e3", "1500"),
-    ("2^{10}", "1024"),
-    (r"\frac{1}{2^{98}}", "1/2^98"),
-    (r"0.\overline{3}", r"\frac13"),
-    (r"0.1\overline{6}", "1/6"),
-    (r"3\cdot 7", "21"),
-    ("½", "0.5"),
-    # units
-    (r"35 \text{ cm}", "35"),
-    (r"35\,\mathrm{cm}^2", "35"),
-    (r"28\%", "28"),
-    (r"90^\circ", "90"),
-    ("90°", "90 degrees"),
-    (r"\$12.50", "12.5 dollars"),
-    ("12 miles per hour", "12"),
-    (r"10\ \text{m}/\text{s}", "10"),
-    (r"5\sqrt{2} \text{ cm}", r"5\sqrt{2}"),
-    # mathematics
-    (r"\sqrt{4}", "2"),
-    (r"\sqrt{8}", r"2\sqrt{2}"),
-    (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}"),
-    (r"\log_2 8", "3"),
-    (r"\binom{5}{2}", "10"),
-    ("5!", "120"),
-    ("(x+1)^2", "x^2 + 2x + 1"),
-    ("b+a", "a+b"),
-    ("x=5", "5"),
-    ("y = 2x + 1", "2x - y + 1 = 0"),
-    (r"\frac{a}{b}", "a/b"),
-    (r"\mathrm{e}^2", "e^2"),
-    (r"\pm 3", "3, -3"),
-    (r"1 \le x \le 2", "[1,2]"),
-    (r"x \in [1,2]", "[1,2]"),
-    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{bmatrix}1\\2\end{bmatrix}"),
-    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
-    # parts in another order
-    (r"\{1, 2, 3\}", r"\{3, 1, 2\}"),
-    ("1, 2", "2,1"),
-    ("1331 and 1728", "1728, 1331"),
-    (r"x = 5 \text{ or } x = 3", "3, 5"),
-    (r"(-\infty,1)\cup(2,3)", r"(2,3) \cup (-\infty,1)"),
-    (r"(-\infty,-2]\cup[2,\infty)", r"[2,\infty)\cup(-\infty,-2]"),
-]
-
-UNEQUAL = [
-    ("12", "13"),
-    ("12", "-12"),
-    ("1331 and 1728", "1728"),
-    ("1/2^98", "1/2^99"),
-    (r"\frac{1}{2^{98}}", r"\frac{1}{2^{99}}"),
-    (r"\frac{\pi}{2^{98}}", r"\frac{\pi}{2^{99}}"),
-    (r"\frac{x}{2^{98}}", r"\frac{x}{2^{99}}"),
-    ("100000000000000000000", "100000000000000000001"),
-    ("0.333", r"\frac{1}{3}"),
-    ("3.14159", r"\pi"),
-    ("1.414214", r"\sqrt{2}"),
-    ("1,234", "1, 234"),
-    ("5 million", "5"),
-    ("28", "0.28"),
-    ("(1,2)", "(2,1)"),
-    ("(1,2)", "[1,2]"),
-    ("[1,2)", "(1,2]"),
-    ("x=5", "y=5"),
-    ("2n+1", "2k+1"),
-    ("blue", "lube"),
-    (r"\text{even}", r"\text{odd}"),
-    ("No", "Yes"),
-    (r"\emptyset", "0"),
-    (r"\ln 2", r"\log 3"),
-    ("A", "B"),
-    ("{{", "}}"),
-    (r"\frac{1}{", r"\frac{1}"),
-]
+from decoder_worker.answers.processes import KillableProcesses
+from tests.unit.answers.shapes import EQUAL, TRACES, UNEQUAL
 
 
 @pytest.mark.parametrize(("left", "right"), EQUAL)
@@ -129,6 +27,16 @@ async def test_equal(patient: Equivalence, left: str, right: str) -> None:
 async def test_unequal(patient: Equivalence, left: str, right: str) -> None:
     assert await patient.group([left, right], "boxed") == [0, 1]
     assert await patient.group([right, left], "boxed") == [0, 1]
+
+
+@pytest.mark.parametrize(("text", "mode", "finish", "reference"), TRACES)
+async def test_the_answer_of_a_trace_is_the_reference(
+    patient: Equivalence, text: str, mode: str, finish: str, reference: str | None
+) -> None:
+    """From all that a trace generated, by way of extraction, to what the question's answer key says."""
+    found = await patient.extract(text, mode, finish=finish, regex=r"(?i)result:\s*(\S+)")
+    expected = [None, 0] if reference is None else [0, 0]
+    assert await patient.group([found, reference or "1"], mode) == expected
 
 
 async def test_groups_are_numbered_by_first_appearance_and_no_answer_has_none(
@@ -161,11 +69,52 @@ async def test_a_tower_of_powers_harms_nobody(equivalence: Equivalence) -> None:
     assert others == [[0, 0]] * 100
 
 
+def test_threads_with_event_loops_of_their_own_share_one() -> None:
+    """Each grades many answers in many tasks at once; one of them has the tower."""
+    shared = Equivalence()
+
+    async def handler(thread: int) -> list[list[int | None]]:
+        def answers(task: int) -> list[str]:
+            number = 100 * thread + task
+            first = "5^{5^{5^{5^5}}}" if (thread, task) == (1, 1) else "z"
+            return [first, rf"\sqrt{{{number**2}}}", str(number), f"x = {number}"]
+
+        return await asyncio.gather(*(shared.group(answers(task), "boxed") for task in range(1, 26)))
+
+    with ThreadPoolExecutor(max_workers=4) as threads:
+        handlers = [threads.submit(asyncio.run, handler(thread)) for thread in range(1, 4)]
+        results = [done.result(timeout=120) for done in handlers]
+    asyncio.run(shared.__aexit__(None, None, None))
+    assert results == [[[0, 1, 1, 1]] * 25] * 3
+
+
 async def test_what_hangs_is_killed_once_not_against_every_other(caplog: pytest.LogCaptureFixture) -> None:
     answers = ["5^{5^{5^{5^5}}}", *map(str, range(40))]
     async with Equivalence(workers=1, seconds=0.5) as hasty:
         assert await hasty.group(answers, "boxed") == list(range(41))
     assert [record.getMessage() for record in caplog.records] == ["comparison_killed"]
+
+
+async def test_only_what_has_no_value_is_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 answers, most plain, all different: a look at each, and pairs only of what has no value."""
+    asked: list[str] = []
+    run = KillableProcesses.run
+
+    async def counting(self: KillableProcesses, question: Callable[..., object], *expressions: str) -> object:
+        asked.append(question.__name__)
+        return await run(self, question, *expressions)
+
+    monkeypatch.setattr(KillableProcesses, "run", counting)
+    plain = [str(number) for number in range(200)]
+    kinds = (r"%d\sqrt{2}", "%dx+1", r"\{%d, \pi\}", "(%d, 0, 1)")
+    terms = [kind % number for kind in kinds for number in range(1, 15)]
+    async with Equivalence(seconds=30.0) as equivalence:
+        assert await equivalence.group([*plain, *terms], "boxed") == list(range(256))
+        assert asked == ["fingerprint"] * 256
+        asked.clear()
+        answers = [*plain[:20], *terms[:20], "y = x^2 + 9", r"\sqrt{8}"]
+        assert await equivalence.group(answers, "boxed") == [*range(41), 21]
+        assert asked.count("equal") == 40 + 1  # the equation with all others, √8 with 2√2
 
 
 async def test_past_the_budget_answers_are_compared_by_spelling_only() -> None:
@@ -202,10 +151,10 @@ NUMBERS = st.fractions(max_denominator=999)
 
 @settings(deadline=None)
 @given(st.lists(NUMBERS, min_size=1, max_size=12), st.randoms())
-async def test_numbers_are_grouped_exactly(numbers: list, random) -> None:  # type: ignore[type-arg, no-untyped-def]
+async def test_numbers_are_grouped_exactly(numbers: list[Fraction], random: Random) -> None:
     """Whatever the spelling of a fraction, groups are those of the values."""
 
-    def spelling(value) -> str:  # type: ignore[no-untyped-def]
+    def spelling(value: Fraction) -> str:
         top, bottom = value.numerator, value.denominator
         plain = [f"{top}/{bottom}", rf"\frac{{{top}}}{{{bottom}}}", rf"\dfrac{{{2 * top}}}{{{2 * bottom}}}"]
         if bottom == 1:
@@ -217,6 +166,53 @@ async def test_numbers_are_grouped_exactly(numbers: list, random) -> None:  # ty
         groups = await lazy.group([spelling(n) for n in numbers], "boxed")
         assert not lazy.processes_started
     assert groups == [order.index(n) for n in numbers]
+
+
+# values, each with spellings of every kind of comparison
+KINDS = [
+    ["12", "12.0", r"\sqrt{144}", r"x = 12", r"\frac{24}{2}", r"12\text{ cm}"],
+    [r"2\sqrt{2}", r"\sqrt{8}", "2^{3/2}", r"\frac{4}{\sqrt{2}}"],
+    ["(x+1)^2", "x^2+2x+1", "1 + x(x+2)"],
+    ["1, 2", r"\{2, 1\}", "x = 1, x = 2", "2 and 1"],
+    ["(1, 2)", "x=1, y=2", r"\left(1, \frac{4}{2}\right)"],
+    ["[1, 2]", r"1 \le x \le 2", r"x \in [1, 2]"],
+    ["y = 2x + 1", "2x - y + 1 = 0"],
+    [r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{bmatrix}1.0\\2\end{bmatrix}"],
+    ["1/3", r"0.\overline{3}", "0.333..."],
+    ["0.333"],
+    [r"\pi", "π"],
+    ["3.14159"],
+    ["No solution", r"\text{no solution}"],
+    ["1/2^98", r"\frac{2}{2^{99}}"],
+    ["1/2^99"],
+]
+SPELLINGS = [(kind, spelling) for kind, spellings in enumerate(KINDS) for spelling in spellings]
+
+
+@settings(deadline=None, max_examples=60)
+@given(answers=st.lists(st.sampled_from(SPELLINGS), min_size=1, max_size=8))
+async def test_groups_are_those_of_the_values_in_whatever_order(
+    patient: Equivalence, answers: list[tuple[int, str]]
+) -> None:
+    """So equality is reflexive, symmetric and transitive, and groups do not depend on the order."""
+    order = list(dict.fromkeys(kind for kind, _ in answers))
+    assert await patient.group([spelling for _, spelling in answers], "boxed") == [
+        order.index(kind) for kind, _ in answers
+    ]
+
+
+ANY = sorted({side for pair in (*EQUAL, *UNEQUAL) for side in pair})
+
+
+@settings(deadline=None, max_examples=100)
+@given(answers=st.lists(st.sampled_from(ANY), min_size=2, max_size=4, unique=True))
+async def test_any_answers_are_equal_from_both_sides_and_equal_to_themselves(
+    patient: Equivalence, answers: list[str]
+) -> None:
+    first, second, *_ = answers
+    assert await patient.group([first, second], "boxed") == await patient.group([second, first], "boxed")
+    groups = await patient.group([*answers, *answers], "boxed")
+    assert groups[: len(answers)] == groups[len(answers) :]
 
 
 @settings(deadline=None, max_examples=200)

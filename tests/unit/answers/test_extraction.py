@@ -226,8 +226,21 @@ class TestThinking:
         "1," * 50_000,
         "(A" * 50_000,
         "." * 50_000,
+        "~" * 50_000,
+        "$ " * 50_000,
+        "0." + "12" * 50_000,
+        "0." + "1" * 100_000,
+        ".11" * 30_000,
+        "mod (" * 20_000,
+        "sqrt(" * 20_000,
+        "\\text{" * 20_000,
+        "\\text{" * 20_000 + "}" * 20_000,
+        "\\boxed{" + "\\text{" * 20_000 + "5" + "}" * 20_001,
+        "\\boxed{" + "1,000" * 20_000 + ", 5}",
+        "\\boxed{" + "2 \\approx" * 10_000 + "}",
+        "\\boxed{" + "abc " * 20_000 + "}",
     ],
-    ids=lambda text: text[:7],
+    ids=lambda text: text[:14],
 )
 def test_repetitions_are_read_quickly(text: str, mode: str) -> None:
     started = time.monotonic()

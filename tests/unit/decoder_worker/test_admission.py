@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from decoder_worker.admission import prepare
 from decoder_worker.engine.base import EngineInfo, SamplingSpec
 from decoder_worker.engine.scripted_traces import ScriptedTokenizer
-from decoder_worker.policies import POLICIES
+from decoder_worker.policies import POLICIES, describe
 from decoder_worker.policies.base import Policy
 from decoder_worker.policies.parameters import specs
 from decoder_worker.search import SearchSpec
@@ -66,6 +66,7 @@ def admit(search: pb.Search, **changed: Any) -> tuple[SearchSpec, Policy[Any]]:
         "profile": "tiny",
         "max_capacity": 32,
         "has_scorer": True,
+        "has_embedder": True,
     }
     return prepare("t", search, **{**given, **changed})
 
@@ -179,13 +180,22 @@ def test_longer_traces_than_the_context_has_room_for() -> None:
     assert f"{room} are left for a trace, not {room + 1}" in violations(error)["search.budgets.trace_tokens"]
 
 
+def test_a_policy_with_vectors_on_a_worker_without_an_embedder() -> None:
+    error = refusal(ask(policy="slim_sc"), has_embedder=False)
+    assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_EMBEDDER")
+    assert "thoughtbeam[slim_sc]" in error.message
+    assert "embedding_model" in error.message
+    admit(ask(policy="self_consistency"), has_embedder=False)
+
+
 def test_a_policy_with_scores_on_a_worker_without_a_scorer() -> None:
     error = refusal(ask(), has_scorer=False)
     assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_SCORER")
     # how to get one, and what needs none
     assert "python -m prm_worker --scorer FILE" in error.message
     assert "--scorer HOST:PORT" in error.message
-    assert error.message.endswith("Without one there are: vanilla, self_consistency")
+    others = error.message.partition("Without one there are: ")[2].split(", ")
+    assert others == [policy.name for policy in describe() if not policy.needs_scores]
     admit(ask(policy="vanilla"), has_scorer=False)
 
 

@@ -1,5 +1,5 @@
 """Where the thoughts end in the text of their nodes: enough to put any trace's text together from its
-ancestors', also across a change of workers."""
+ancestors', also across a change of workers; and confidences that stay with their tokens."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decoder_worker.embedding.queue import ThoughtText
 from decoder_worker.engine.base import HiddenRow, SamplingSpec, TraceOutput
 from decoder_worker.policies.base import Action, Branch, Evict, Observation, Policy, Prune, SpawnRoot, Step
 from decoder_worker.policies.gambit import Gambit, GambitState
@@ -77,6 +78,7 @@ class Kept:
             tuple(token for change in changes for token in change.tokens),
             "".join(change.text for change in changes),
             unpack_thoughts(b"".join(pack_thoughts(change.thoughts) for change in changes)),
+            tuple(confidence for change in changes for confidence in change.confidences),
         )
 
     def inherited(self, number: int) -> bytes:
@@ -99,6 +101,10 @@ class Obedient(Gambit):
     def step(self, state: GambitState, view: Any, observation: Observation) -> Step[GambitState]:
         actions, self.orders[:] = tuple(self.orders), []
         return Step(state, actions)
+
+
+def confidence(token: int) -> float:
+    return float(token % 97)
 
 
 class Scene:
@@ -133,6 +139,9 @@ class Scene:
     def score(self, search: Search, rows: Sequence[BoundaryRow]) -> None:
         self.rows += rows
 
+    def embed(self, search: Search, thoughts: Sequence[ThoughtText]) -> None:
+        raise AssertionError("nobody asked for vectors")
+
     # what happens
 
     @property
@@ -152,7 +161,7 @@ class Scene:
     def decode(self, trace: Trace, tokens: Sequence[int], *, boundary: bool) -> None:
         """The row of a boundary comes with what follows it."""
         row = HiddenRow(len(PROMPT) + trace.total_tokens - 1, b"", "float32") if boundary else None
-        output = TraceOutput(f"t/{trace.number}", tokens, row)
+        output = TraceOutput(f"t/{trace.number}", tokens, row, confidences=[confidence(t) for t in tokens])
         self.search.on_outputs([(trace.number, output)])
 
     def act(self, action: Action) -> None:
@@ -185,6 +194,7 @@ class _Record:
     tree_id: str = "t"
     state: TreeState = TreeState.RUNNING
     degraded: bool = False
+    steps: int = 0
     usage: Any = field(default_factory=lambda: {"generated": 0, "recomputed": 0})
     counts: Any = field(default_factory=lambda: {"rounds": 0})
 
@@ -218,6 +228,16 @@ def check_texts(scene: Scene) -> None:
     store, view = scene.store, scene.search.view
     for number, trace in view.traces.items():
         content = store.content(number)
+        assert content.confidences == tuple(map(confidence, content.tokens))
+        assert trace.confidences.tolist() == list(map(confidence, trace.tokens))
+        start = trace.branch_position
+        for thought in content.thoughts:
+            own = content.confidences[
+                start - trace.branch_position : thought.position - trace.branch_position
+            ]
+            assert thought.confidence is not None
+            assert abs(thought.confidence - sum(own) / len(own)) < 1e-3
+            start = thought.position
         before = store.inherited(number)
         sequence = trace.sequence()
         if content.tokens:

@@ -299,3 +299,19 @@ async def test_batches_that_wait_are_written_at_once_and_an_end_ends_the_pause(
     async with asyncio.timeout(10):
         await running
     assert scene.store.numbers == [1, 2]
+
+
+async def test_a_reason_is_told_of_the_move_that_it_belongs_to() -> None:
+    scene = Scene()
+    trace = scene.root()
+    scene.move(trace, LIVE)
+    scene.move(trace, NodeState.GHOST, "pressure")
+    scene.move(trace, PENDING, "revived")
+    scene.move(trace, LIVE)
+    await scene.log.hand_back()
+    moved = [(change.path, change.reason) for _, batch in scene.store.calls for change in batch.nodes]
+    assert moved == [
+        ((PENDING, LIVE, NodeState.GHOST), "pressure"),
+        ((PENDING,), "revived"),
+        ((LIVE,), ""),
+    ]

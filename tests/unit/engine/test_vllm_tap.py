@@ -43,10 +43,13 @@ def output(
     step: int | None = None,
     finish: int | None = None,
     cached: int | None = None,
+    confidence: float | None = None,
 ) -> Any:
     handed: dict[str, Any] = {} if step is None else {"step": step, "kv_use": step / 10}
     if row is not None:
         handed["row"] = (row, "float32", ROW)
+    if confidence is not None:
+        handed["confidence"] = confidence
     return SimpleNamespace(
         request_id=request,
         new_token_ids=tokens,
@@ -168,3 +171,15 @@ def test_a_request_that_vllm_gives_up_is_an_error_that_is_kept() -> None:
         bench.give(output("t#1-0", [], step=1, finish=3))
     assert caught.value.fatal
     assert bench.tap.failure is caught.value
+
+
+def test_a_confidence_comes_with_its_token_and_not_with_one_that_is_dropped() -> None:
+    bench = Bench(stop_at_boundary=True)
+    bench.give(output("t#1-0", [A], step=1, confidence=7.5))
+    bench.give(output("t#1-0", [BLANK], step=2, confidence=8.5))
+    bench.give(output("t#1-0", [A], row=3, step=3, confidence=9.5))
+    given = [o for batch in bench.taken() for o in batch.outputs]
+    assert [list(o.confidences) for o in given] == [[7.5], [8.5], []]
+    other = Bench()
+    other.give(output("t#1-0", [END], step=1, confidence=6.5, finish=0))
+    assert [o.confidences for o in other.taken()[0].outputs] == [(6.5,)]

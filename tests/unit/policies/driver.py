@@ -7,12 +7,14 @@ are, and what the scorer says.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from decoder_worker.answers.votes import Candidate
+from decoder_worker.answers.candidates import candidate
+from decoder_worker.answers.votes import Candidate, Decision
 from decoder_worker.policies import Limits, make_policy
 from decoder_worker.policies.base import (
     Action,
@@ -25,8 +27,12 @@ from decoder_worker.policies.base import (
     Policy,
     Pressure,
     Prune,
+    Resume,
+    Revive,
     SpawnRoot,
     Started,
+    StepsPassed,
+    ThoughtsEmbedded,
     TracesFinished,
 )
 from decoder_worker.tree_view import Trace, TreeView
@@ -50,8 +56,9 @@ class Entry:
 
 
 class Driver:
-    """Runs one search. slots: traces that are live at once; None: any number.
+    """Runs one search. slots: traces that are live at once; None: any number. seed: the search's.
 
+    Of a policy that holds traces at boundaries, a trace is held as soon as it has passed one.
     reload: makes a new policy before every step; the state goes through dump and load.
     """
 
@@ -60,6 +67,7 @@ class Driver:
         policy: Policy[Any],
         *,
         slots: int | None = None,
+        seed: int = 0,
         reload: Callable[[], Policy[Any]] | None = None,
     ) -> None:
         self.policy = policy
@@ -68,7 +76,7 @@ class Driver:
         self.ended = False
         self._slots = slots
         self._reload = reload
-        self._state = policy.initial(seed=0)
+        self._state = policy.initial(seed)
         self._queue: deque[Trace] = deque()
         self._answered: Counter[int] = Counter()  # thoughts that have come back from the scorer, by node
 
@@ -77,17 +85,20 @@ class Driver:
     def start(self) -> tuple[Action, ...]:
         return self.observe(Started())
 
-    def generate(self, number: int, tokens: int) -> None:
-        """A live trace generates tokens."""
+    def generate(self, number: int, tokens: int, confidences: Sequence[float] = ()) -> None:
+        """A live trace generates tokens. confidences: one per token, or none."""
         trace = self.view[number]
         assert trace.state is NodeState.LIVE
-        self.view.append_tokens(trace, [number] * tokens)
+        self.view.append_tokens(trace, [number] * tokens, confidences)
 
-    def boundary(self, number: int, tokens: int) -> None:
+    def boundary(self, number: int, tokens: int, confidences: Sequence[float] = ()) -> None:
         """A live trace generates a thought; its score is still to come."""
-        self.generate(number, tokens)
+        self.generate(number, tokens, confidences)
         trace = self.view[number]
         trace.thoughts.append(Thought(trace.total_tokens))
+        if self.policy.holds_at_boundaries:
+            self.view.move(trace, NodeState.HELD)
+            self._admit()
 
     def deliver(self, *scored: tuple[int, float | None]) -> tuple[Action, ...]:
         """Scores arrive, for each trace's first thought without one; None: the row was refused."""
@@ -106,6 +117,16 @@ class Driver:
             self.boundary(number, tokens)
         return self.deliver(*scored)
 
+    def embed(self, *embedded: tuple[int, int, Sequence[float]]) -> tuple[Action, ...]:
+        """Vectors arrive: (node, index of the merged thought, vector)."""
+        for number, index, vector in embedded:
+            self.view[number].embeddings[index] = array("f", vector)
+        return self.observe(ThoughtsEmbedded(tuple((number, index) for number, index, _ in embedded)))
+
+    def steps(self, steps: int | None = None, kv_use: float = 0.0) -> tuple[Action, ...]:
+        """The policy's number of engine steps passes, or another one."""
+        return self.observe(StepsPassed(steps or self.policy.check_every, kv_use))
+
     def finish(self, *numbers: int, answer: str | None = None) -> tuple[Action, ...]:
         """Live traces reach their end."""
         for number in numbers:
@@ -120,10 +141,21 @@ class Driver:
         return self.observe(Pressure(blocks, tuple(sorted(held.items()))))
 
     def check_idle(self) -> tuple[Action, ...]:
-        """Tells the policy, if so, that the engine runs nothing for this search."""
-        if self.ended or self.view.count(NodeState.PENDING, NodeState.LIVE):
+        """Tells the policy, if so, that the engine runs nothing for this search; it must end or go on."""
+        if self.ended or self.view.count(NodeState.PENDING, NodeState.LIVE) or self.awaiting:
             return ()
-        return self.observe(EngineIdle())
+        actions = self.observe(EngineIdle())
+        assert self.ended or self.view.count(NodeState.PENDING, NodeState.LIVE)
+        return actions
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether the score of a held trace is on its way."""
+        return any(len(t.thoughts) > self._answered[t.number] for t in self.view.in_state(NodeState.HELD))
+
+    def vote(self, groups: Mapping[str, int]) -> Decision:
+        """The policy's vote at this moment. groups: group by answer."""
+        return self.policy.vote(self._state, self.view, self.candidates(groups))
 
     # ---- what the policy does about it
 
@@ -147,11 +179,21 @@ class Driver:
         """Rules for the actions of one step, on the view that the policy saw."""
         parents = [a.parent for a in actions if isinstance(a, Branch)]
         removed = [a.node for a in actions if isinstance(a, Prune | Evict)]
-        assert len(set(parents)) == len(parents), "one child per parent and round"
-        assert len(set(removed)) == len(removed)
+        going = [a.node for a in actions if isinstance(a, Resume | Revive)]
+        if not self.policy.holds_at_boundaries:
+            assert len(set(parents)) == len(parents), "one child per parent and round"
+        assert len({*removed, *going}) == len(removed) + len(going)
         assert not set(parents) & set(removed)
         assert all(self.view[n].state in COUNTING for n in (*parents, *removed))
-        assert all(self.view[n].state is NodeState.LIVE for n in parents), "ghosts are never branched"
+        branchable = (NodeState.LIVE, NodeState.HELD)
+        assert all(self.view[n].state in branchable for n in parents), "ghosts are never branched"
+        assert all(self.view[a.node].state is NodeState.HELD for a in actions if isinstance(a, Resume))
+        assert all(self.view[a.node].state is NodeState.GHOST for a in actions if isinstance(a, Revive))
+        for parent in parents:
+            if self.view[parent].state is NodeState.HELD:
+                at = self.view[parent].last_scored()
+                assert at is not None
+                assert at.position == self.view[parent].total_tokens, "branched where it stands"
         if any(isinstance(a, Evict) for a in actions):
             assert len(removed) < self.view.count(NodeState.LIVE), "the last live trace stays"
         assert not any(isinstance(a, Finish) for a in actions[:-1]), "nothing follows Finish"
@@ -166,6 +208,9 @@ class Driver:
                 self.view.move(self.view[node], NodeState.PRUNED)
             case Evict(node=node):
                 self.view.move(self.view[node], NodeState.GHOST)
+            case Resume(node=node) | Revive(node=node):
+                self.view.move(self.view[node], NodeState.PENDING)
+                self._queue.append(self.view[node])
             case Finish():
                 for trace in self.view.counting:
                     self.view.move(trace, NodeState.CANCELLED)
@@ -203,20 +248,10 @@ class Driver:
 
     def candidates(self, groups: Mapping[str, int]) -> list[Candidate]:
         """The finished traces as a vote sees them. groups: group by answer."""
-        found = []
-        for trace in self.view.finished:
-            scores = trace.scores()
-            found.append(
-                Candidate(
-                    node=trace.number,
-                    group=None if trace.answer is None else groups[trace.answer],
-                    order=trace.finish_order or 0,
-                    mean_score=trace.mean_score,
-                    last_score=scores[-1] if scores else None,
-                    min_score=min(scores, default=None),
-                )
-            )
-        return found
+        return [
+            candidate(trace, None if trace.answer is None else groups[trace.answer])
+            for trace in self.view.finished
+        ]
 
 
 class World(Protocol):
@@ -234,42 +269,108 @@ class World(Protocol):
         """Score of the thought that it has just passed."""
         ...
 
+    def confidences(self, trace: Trace, tokens: int) -> list[float]:
+        """One per token that it generates next."""
+        ...
+
+    def embedding(self, trace: Trace, index: int) -> list[float] | None:
+        """Vector of its merged thought of this index; None: it could not be made."""
+        ...
+
+    def answer(self, trace: Trace) -> str | None:
+        """What it answers when it ends."""
+        ...
+
 
 def kv_blocks(trace: Trace) -> int:
     return math.ceil(trace.total_tokens / BLOCK)
 
 
-def play(driver: Driver, world: World, *, kv: int | None = None, delay: int = 0, most: int = 20_000) -> None:
-    """Runs a search to its end: each tick, every live trace generates one thought.
+class Play:
+    """A search that a world decides: each tick, every live trace generates one thought.
 
-    kv: KV blocks of the engine; None: enough. delay: ticks until scores arrive. most: ticks after which the
-    search counts as endless.
+    kv: KV blocks of the engine; None: enough. delay: ticks until scores and vectors arrive.
     """
-    lengths: dict[int, int] = {}
-    on_their_way: deque[list[tuple[int, float | None]]] = deque()
+
+    def __init__(self, driver: Driver, world: World, *, kv: int | None, delay: int) -> None:
+        self._driver = driver
+        self._world = world
+        self._kv = kv
+        self._delay = delay
+        self._lengths: dict[int, int] = {}
+        self._embedded: Counter[int] = Counter()
+        self._steps = 0
+        self._on_their_way: deque[tuple[list[Any], list[Any]]] = deque()
+
+    def tick(self) -> None:
+        driver = self._driver
+        finished, scored, longest = self._decode()
+        self._on_their_way.append((scored, self._vectors() if driver.policy.needs_embeddings else []))
+        if len(self._on_their_way) > self._delay:
+            self._arrive(*self._on_their_way.popleft())
+        for answer, numbers in finished.items():
+            alive = [n for n in numbers if driver.view[n].state is NodeState.LIVE]
+            if alive:
+                driver.finish(*alive, answer=answer)
+        self._steps += longest
+        if driver.policy.check_every and self._steps >= driver.policy.check_every:
+            driver.steps(self._steps, self.kv_use)
+            self._steps = 0
+        if self._kv is not None and not driver.ended and self.kv_use > driver.policy.high_water:
+            driver.press(math.ceil((self.kv_use - driver.policy.high_water) * self._kv))
+        driver.check_idle()
+
+    @property
+    def kv_use(self) -> float:
+        used = sum(kv_blocks(t) for t in self._driver.view.in_state(NodeState.LIVE))
+        return used / self._kv if self._kv else 0.0
+
+    def _decode(self) -> tuple[dict[str | None, list[int]], list[tuple[int, float | None]], int]:
+        """What finishes, by answer; the scores that will come; and the tokens of the longest thought."""
+        finished: dict[str | None, list[int]] = {}
+        scored = []
+        longest = 0
+        for trace in self._driver.view.in_state(NodeState.LIVE):
+            length = self._lengths.setdefault(trace.number, self._world.length(trace))
+            left = max(1, length - trace.total_tokens)
+            tokens = min(self._world.thought(trace), left)
+            asked = self._driver.policy.needs_confidence
+            confidences = self._world.confidences(trace, tokens) if asked else ()
+            longest = max(longest, tokens)
+            if tokens == left:
+                self._driver.generate(trace.number, tokens, confidences)
+                finished.setdefault(self._world.answer(trace), []).append(trace.number)
+            else:
+                self._driver.boundary(trace.number, tokens, confidences)
+                scored.append((trace.number, self._world.score(trace)))
+        return finished, scored, longest
+
+    def _vectors(self) -> list[tuple[int, int, list[float]]]:
+        policy, found = self._driver.policy, []
+        for trace in self._driver.view.in_state(NodeState.LIVE):
+            merged = len(trace.merged_thoughts(policy.shortest_embedded))
+            for index in range(max(self._embedded[trace.number], policy.first_embedded), merged):
+                vector = self._world.embedding(trace, index)
+                if vector is not None:
+                    found.append((trace.number, index, vector))
+            self._embedded[trace.number] = merged
+        return found
+
+    def _arrive(
+        self, scored: list[tuple[int, float | None]], vectors: list[tuple[int, int, list[float]]]
+    ) -> None:
+        if self._driver.policy.needs_scores:
+            self._driver.deliver(*scored)
+        if vectors and not self._driver.ended:
+            self._driver.embed(*vectors)
+
+
+def play(driver: Driver, world: World, *, kv: int | None = None, delay: int = 0, most: int = 20_000) -> None:
+    """Runs a search to its end. most: ticks after which it counts as endless. See `Play`."""
+    playing = Play(driver, world, kv=kv, delay=delay)
     driver.start()
     for _ in range(most):
-        finished, scored = [], []
-        for trace in driver.view.in_state(NodeState.LIVE):
-            tokens = world.thought(trace)
-            length = lengths.setdefault(trace.number, world.length(trace))
-            if trace.total_tokens + tokens >= length:
-                driver.generate(trace.number, max(1, length - trace.total_tokens))
-                finished.append(trace.number)
-            else:
-                driver.boundary(trace.number, tokens)
-                scored.append((trace.number, world.score(trace)))
-        on_their_way.append(scored)
-        if len(on_their_way) > delay:
-            driver.deliver(*on_their_way.popleft())
-        alive = [n for n in finished if driver.view[n].state is NodeState.LIVE]
-        if alive:
-            driver.finish(*alive, answer="42")
-        if kv is not None and not driver.ended:
-            used = sum(kv_blocks(t) for t in driver.view.in_state(NodeState.LIVE))
-            if used > kv * driver.policy.high_water:
-                driver.press(math.ceil(used - kv * driver.policy.high_water))
-        driver.check_idle()
+        playing.tick()
         if driver.ended:
             return
     raise AssertionError(f"no end after {most} ticks")

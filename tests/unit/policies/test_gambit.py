@@ -234,8 +234,10 @@ class TestPressure:
 
 def test_state_is_readable_json() -> None:
     tree = policy("gambit")
-    assert tree.dump(tree.initial(0)) == '{"thoughts":0,"by_trace":[]}'
+    assert tree.dump(tree.initial(0)) == '{"thoughts":0,"by_trace":[],"places":[]}'
     assert tree.load('{"thoughts":7,"by_trace":[[1,3]]}') == type(tree.initial(0))(7, ((1, 3),))
+    places = type(tree.initial(0))(places=((1, (0.0, 0.5)), (2, (1.0,))))
+    assert tree.load(tree.dump(places)) == places
 
 
 def test_child_temperature() -> None:

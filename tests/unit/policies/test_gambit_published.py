@@ -109,7 +109,7 @@ class TestWorkedExample:
 
         # then 29 wins with 1.78 against 1.43
         candidates = driver.candidates({"29": 0, "52": 1})
-        votes = driver.policy.vote(candidates).groups
+        votes = driver.vote({"29": 0, "52": 1}).groups
         assert [(v.group, v.weight, v.nodes) for v in votes] == [
             (0, pytest.approx(1.78), (6, 5)),
             (1, pytest.approx(1.43), (3, 9)),

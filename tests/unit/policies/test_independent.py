@@ -54,9 +54,9 @@ def test_fewer_slots_than_traces() -> None:
     assert driver.counts["finished"] == 9
 
 
-def finished() -> Driver:
+def finished(name: str, **overrides: object) -> Driver:
     """29 from two middling traces, 52 from the best by mean, last and minimum in turn."""
-    driver = Driver(policy("best_of_n", N=4))
+    driver = Driver(policy(name, N=4, **overrides))
     driver.start()
     driver.think((1, 0.6), (2, 0.6), (3, 0.95), (4, 0.1))
     driver.think((1, 0.7), (2, 0.6), (3, 0.5), (4, 0.9))
@@ -67,7 +67,7 @@ def finished() -> Driver:
 
 
 def test_self_consistency_counts_heads() -> None:
-    votes = policy("self_consistency").vote(finished().candidates(GROUPS)).groups
+    votes = finished("self_consistency").vote(GROUPS).groups
     assert [(v.group, v.weight, v.nodes) for v in votes] == [(0, 2, (1, 2)), (1, 1, (3,))]
 
 
@@ -75,6 +75,6 @@ def test_self_consistency_counts_heads() -> None:
     ("by", "group", "node", "score"), [("mean", 1, 3, 0.725), ("last", 0, 1, 0.7), ("min", 0, 1, 0.6)]
 )
 def test_best_of_n_takes_the_best_trace(by: str, group: int, node: int, score: float) -> None:
-    winner = policy("best_of_n", by=by).vote(finished().candidates(GROUPS)).winner
+    winner = finished("best_of_n", by=by).vote(GROUPS).winner
     assert winner is not None
     assert (winner.group, winner.nodes[0], winner.weight) == (group, node, pytest.approx(score))

@@ -1,0 +1,1 @@
+"""Vectors of thoughts: texts to the embedder, and what comes back."""
