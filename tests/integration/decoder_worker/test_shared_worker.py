@@ -7,9 +7,19 @@ from collections.abc import Sequence
 import pytest
 
 from decoder_worker.engine.scripted import ScriptedConfig
-from decoder_worker.engine.scripted_traces import ScriptedTokenizer
+from decoder_worker.engine.scripted_traces import ScriptedTokenizer, write_trace
 from decoder_worker.policies import registry
-from decoder_worker.policies.base import Observation, SpawnRoot, Started, Step, TracesFinished
+from decoder_worker.policies.base import (
+    Action,
+    Evict,
+    Observation,
+    Revive,
+    SpawnRoot,
+    Started,
+    Step,
+    StepsPassed,
+    TracesFinished,
+)
 from decoder_worker.policies.independent import independent_step
 from decoder_worker.policies.self_consistency import SelfConsistency
 from decoder_worker.policies.state import NoState
@@ -20,6 +30,7 @@ from tests.integration.decoder_worker.harness import (
     all_nodes,
     drawn,
     ended,
+    replayed,
     turns,
     working,
 )
@@ -104,6 +115,46 @@ async def test_an_add_that_still_queues_when_its_search_is_cancelled_never_reach
         assert engine.resident() == []
         assert engine.generated == 0
         assert bench.worker.accepts_request
+
+
+class Fickle(SelfConsistency):
+    """Spawns a second trace after 5 engine steps, evicts the first after 6 and revives it after 7."""
+
+    name = "fickle"
+    check_every = 1
+    capacity = 2
+    passed = 0
+
+    def step(self, state: NoState, view: TreeView, observation: Observation) -> Step[NoState]:
+        if not isinstance(observation, StepsPassed):
+            return independent_step(1, view, observation)
+        self.passed += observation.steps
+        orders: dict[int, Action] = {5: SpawnRoot(), 6: Evict(1), 7: Revive(1)}
+        return Step(state, (orders[self.passed],) if self.passed in orders else ())
+
+
+async def test_what_is_on_its_way_of_a_trace_that_left_is_not_taken_for_its_next_life(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "POLICIES", {**registry.POLICIES, "fickle": Fickle})
+    scripts = [write_trace([(20, 0.5)] * 3, answer) for answer in ("29", "52")]
+    engine = RecordingEngine(replayed(*scripts), ScriptedConfig(slots=4))
+    engine.pace(0)
+    async with working(redis_url, engine) as bench:
+        tree_id = await bench.start("fickle", parameters={"N": 2})
+        await until_added(engine, 1)
+        # the engine takes its time with the second, while it goes on with the first: its abort has to wait
+        engine.gate.clear()
+        await engine.advance(12)
+        assert engine.added == nodes_of(tree_id, 1, 2)
+        engine.gate.set()
+        await turns()
+        assert engine.added == nodes_of(tree_id, 1, 2, 1)
+        engine.pace(None)
+        record = await ended(bench.store, tree_id)
+        assert record.state is TreeState.SUCCEEDED
+        contents = await bench.store.contents(tree_id, [1, 2])
+    assert [list(content.tokens) for content in contents] == scripts
 
 
 # ---- one search breaks

@@ -121,3 +121,26 @@ async def test_rebase_shares_kv_and_keeps_nothing_beyond_a_boundary(service: Ser
     print(f"{again} adds, {result.usage.recomputed} tokens again, {result.usage.generated} generated")
     assert again > 8
     assert result.usage.recomputed <= again * service.engine.info.block_size
+
+
+async def test_gambits_ghosts_come_back_when_there_is_room(service: Service, worker: Worker) -> None:
+    asked = {"revive_ghosts": True, "revive_interval": 4, "revive_margin": 0.05, "high_water": 0.7}
+    seen, revived, result = Seen(), 0, None
+    async for item in service.client.stream(MEDIUM, policy="gambit", parameters=asked, answer_mode="integer"):
+        if isinstance(item, NodeTransition):
+            revived += item.before is NodeState.GHOST and item.after is NodeState.PENDING
+        seen.tell(item)
+        if isinstance(item, Result):
+            result = item
+    assert result is not None
+    assert result.answer is not None
+    assert result.counts.evictions > 0
+    assert revived > 0
+    tree = await service.client.tree(result.tree_id)
+    assert_accounts(tree)
+    assert result.usage.generated == sum(node.unique_tokens for node in tree.nodes)
+    # and each is written as its tokens say, over all its lives
+    contents = await service.store.contents(result.tree_id, [node.number for node in tree.nodes])
+    for node, content in zip(tree.nodes, contents, strict=True):
+        assert len(content.tokens) == node.unique_tokens
+        assert content.text == service.engine.tokenizer.decode(content.tokens)

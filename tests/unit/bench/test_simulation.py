@@ -16,9 +16,9 @@ import pytest
 
 from bench import report
 from bench.report import quantile
-from bench.simulate import ACTS, main, summary
+from bench.simulate import main, summary
 from bench.simulation.host import Ended, Request, Simulation
-from bench.simulation.scales import Scale, poisson, simulate, tiny
+from bench.simulation.scales import Row, Scale, poisson, simulate, tiny
 from bench.simulation.world import Lengths
 from decoder_worker.engine.scripted import StepTime
 from decoder_worker.policies import POLICIES
@@ -65,10 +65,9 @@ def test_another_seed_is_another_run() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_books_of_every_policy_balance(policy: str) -> None:
-    scale = small()
-    requests = poisson(8, RATE, 3)
-    simulation = scale.simulation(policy, requests)
+def test_the_books_of_every_policy_balance_and_it_acts(policy: str) -> None:
+    requests = poisson(12, RATE, 3)
+    simulation = small().simulation(policy, requests)
     ended = simulation.run()
 
     assert sorted(run.tree_id for run in ended) == sorted(request.tree_id for request in requests)
@@ -82,14 +81,9 @@ def test_the_books_of_every_policy_balance(policy: str) -> None:
     assert simulation.now == max(run.ended for run in ended)
     assert ended == sorted(ended, key=lambda run: run.ended)
 
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_acts_and_answers_well_above_chance(policy: str) -> None:
-    row = simulate(small(), policy, 1.0, RATE, 16)
-    found = summary(row)
-    assert policy not in ACTS or ACTS[policy](row)
-    assert found["acted"]
-    assert sum(run.right for run in row.runs) >= 5
+    row = Row(policy, 1.0, simulation.now, simulation.preemptions, ended)
+    assert summary(row)["acted"]
+    assert sum(run.right for run in ended) >= 4  # a guess would be right in one of seven
 
 
 def test_the_table_marks_a_policy_that_did_nothing() -> None:
