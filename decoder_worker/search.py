@@ -316,7 +316,8 @@ class Search:
         """Notes what an abandoned search has beyond its traces' last boundaries."""
         for trace in self.view.in_state(NodeState.LIVE):
             self._save(trace)
-        self._note_progress()
+        if len(self.view):  # else it was still being loaded
+            self._note_progress()
         for number, count in self._awaiting_scores.items():
             for thought in self.view[number].thoughts[-count:]:
                 self._log.thought(self.view[number], thought)

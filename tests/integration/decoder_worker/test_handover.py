@@ -237,6 +237,20 @@ async def test_a_cancel_while_a_tree_is_loaded_leaves_no_slot_taken(redis_url: s
     assert not [trace for trace in engine.added if trace.startswith(tree_id)]
 
 
+async def test_a_tree_handed_back_while_it_is_loaded_is_as_it_was(redis_url: str) -> None:
+    tree_id = await handed_back_early(redis_url, "sart", {"N": 2})
+    slow = SlowStore(redis_url)
+    async with working(redis_url, running(), name="second", own_store=slow) as bench:
+        before = await bench.store.tree(tree_id)
+        assert before.usage["generated"] > 0
+        assert before.steps > 0
+        await bench.give(tree_id)
+        await slow.asked.wait()
+    async with working(redis_url, running(), name="third") as bench:
+        after = await bench.store.tree(tree_id)
+        assert (after.state, after.usage, after.steps) == (TreeState.QUEUED, before.usage, before.steps)
+
+
 async def logged(caplog: pytest.LogCaptureFixture, event: str) -> None:
     async def there() -> bool:
         return event in [record.message for record in caplog.records]

@@ -64,7 +64,7 @@ class CheckedEngine(RecordingEngine):
     kv_blocks=st.integers(100, 200),
     spans=st.lists(st.integers(1, 150), max_size=3),
 )
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_comes_the_accounts_add_up(
     redis_url: str,
     chosen: list[tuple[str, dict[str, Any]]],
@@ -74,7 +74,12 @@ def test_whatever_comes_the_accounts_add_up(
     spans: list[int],
 ) -> None:
     config = ScriptedConfig(slots=slots, kv_blocks=kv_blocks, max_context=1600)
-    asyncio.run(storm(redis_url, chosen, seed, config, spans))
+
+    async def in_time() -> None:
+        async with asyncio.timeout(60):
+            await storm(redis_url, chosen, seed, config, spans)
+
+    asyncio.run(in_time())
 
 
 async def storm(
