@@ -66,7 +66,8 @@ def become_server(directory: Path, port: int, *, maxmemory: str, parent: int) ->
         "port": str(port),
         "dir": str(directory),
         "appendonly": "yes",
-        "appendfsync": "everysec",
+        # `everysec` puts writes off while the disk is busy, and acknowledges them before: a kill loses them
+        "appendfsync": "always",
         "save": "",
         "maxmemory": maxmemory,
         "maxmemory-policy": "noeviction",
@@ -187,7 +188,7 @@ class EmbeddedServer:
                     # another server on this port would answer too
                     if client.info("server")["process_id"] == process.pid:
                         return
-                except redis.ConnectionError:
+                except (redis.ConnectionError, redis.TimeoutError):
                     pass  # not there yet, or still reading its data
                 if time.monotonic() > until:
                     raise EmbeddedServerError(

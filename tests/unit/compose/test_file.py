@@ -234,7 +234,7 @@ def test_the_store_is_redis_with_its_append_only_file_and_without_eviction() -> 
         for line in (ROOT / "docker/redis/redis.conf").read_text().splitlines()
         if line and not line.startswith("#")
     )
-    assert settings["appendonly"] == "yes"
+    assert (settings["appendonly"], settings["appendfsync"]) == ("yes", "always")
     assert settings["maxmemory-policy"] == "noeviction"
     assert f"store:{settings['dir']}" in store["volumes"]
     assert store["environment"]["REDIS_MAXMEMORY"]
