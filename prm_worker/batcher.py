@@ -61,16 +61,18 @@ class Batcher:
 
     async def run(self) -> None:
         """Scores until it is cancelled; calls that still wait are cancelled with it."""
+        executor = ThreadPoolExecutor(1, thread_name_prefix="scorer")
         try:
-            with ThreadPoolExecutor(1, thread_name_prefix="scorer") as executor:
-                while True:
-                    await self._arrived.wait()
-                    self._in_pass = self._take()
-                    if self._in_pass:
-                        await self._pass(executor, self._in_pass)
+            while True:
+                await self._arrived.wait()
+                self._in_pass = self._take()
+                if self._in_pass:
+                    await self._pass(executor, self._in_pass)
         finally:
             for call in (*self._in_pass, *self._waiting):
                 call.scores.cancel()
+            # a pass under way is waited for; the event loop has others to serve meanwhile
+            await asyncio.to_thread(executor.shutdown)
 
     def _take(self) -> list[_Call]:
         """The calls that wait, oldest first, as many whole ones as one pass holds."""

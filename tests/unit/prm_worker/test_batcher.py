@@ -136,3 +136,23 @@ async def test_the_event_loop_stays_free_during_a_pass() -> None:
         assert not call.done()
         scorer.gate.set()
         assert len(await call) == 1
+
+
+async def test_a_batcher_that_stops_waits_for_its_pass_and_leaves_the_event_loop_free() -> None:
+    scorer = GatedScorer(WEIGHTS)
+    scorer.gate.clear()
+    batcher = Batcher(scorer, 64)
+    task = asyncio.create_task(batcher.run())
+    call = asyncio.create_task(batcher.score(some_rows(1, seed=1)))
+    await asyncio.to_thread(scorer.entered.wait, 10)
+
+    task.cancel()
+    await asyncio.sleep(0.05)  # others run, though nothing ends the pass
+    assert not task.done()
+    scorer.gate.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert scorer.sizes == [1]
