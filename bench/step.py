@@ -21,6 +21,7 @@ from bench.report import markdown, quantile, save
 from bench.running_worker import RunningWorker, running_worker, store_and_scorer
 from bench.step_hooks import hook_costs
 from decoder_worker import search, worker
+from decoder_worker.engine.base import StepBatch
 from decoder_worker.engine.detokenizer import Detokenizer
 from decoder_worker.policies.gambit import Gambit
 from decoder_worker.scheduler_view import SchedulerView
@@ -181,20 +182,20 @@ def progress(running: RunningWorker) -> dict[str, int]:
 def watch_blocks(running: RunningWorker) -> list[float]:
     """Gathers the seconds that every step's outputs keep the event loop from anything else."""
     found: list[float] = []
-    by_search = running.worker._by_search
+    deliver = running.worker._deliver
     relieve = running.worker._relieve
     began = 0.0
 
-    def first(batch: object) -> object:
+    def first(batch: StepBatch) -> None:
         nonlocal began
         began = time.perf_counter()
-        return by_search(batch)  # type: ignore[arg-type]
+        deliver(batch)
 
     def last() -> None:
         relieve()
         found.append(time.perf_counter() - began)
 
-    running.worker._by_search = first  # type: ignore[method-assign,assignment]
+    running.worker._deliver = first  # type: ignore[method-assign]
     running.worker._relieve = last  # type: ignore[method-assign]
     return found
 

@@ -22,6 +22,8 @@ from tree_store.model import NodeState
 # An abort reaches the engine between steps and its blocks are free one step later (two with asynchronous
 # scheduling): until then the KV use still shows what was already given up.
 SETTLE_STEPS = 3
+PRIORITY_KV_USE = 0.8  # from here on the engine is told whom to preempt first …
+PRIORITY_STEPS = 16  # … every so many steps
 
 
 class RunningTree(Protocol):
@@ -57,6 +59,7 @@ class SchedulerView:
         self.step = 0
         self.kv_use = 0.0
         self._settled_at = 0
+        self._ranked_at = 0
 
     def observe(self, step: int, kv_use: float) -> None:
         """Takes over a step batch's number and KV use (share of blocks, in [0, 1])."""
@@ -79,8 +82,14 @@ class SchedulerView:
         held = tuple(sorted(shares[worst.tree_id].private.items()))
         return worst.tree_id, Pressure(max(1, blocks), held)
 
+    @property
+    def ranking_due(self) -> bool:
+        """Whether the engine is to be told `priorities` now."""
+        return self.kv_use >= PRIORITY_KV_USE and self.step - self._ranked_at >= PRIORITY_STEPS
+
     def priorities(self, trees: Sequence[RunningTree]) -> dict[tuple[str, int], int]:
         """Preemption order of all live traces by (tree id, node): larger numbers go first."""
+        self._ranked_at = self.step
         by_share = sorted(
             trees, key=lambda tree: kv_share(tree.view, tree.prompt_tokens, self.block_size).total
         )

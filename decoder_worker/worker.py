@@ -16,7 +16,8 @@ from typing import Any
 
 from decoder_worker.answers.equivalence import Equivalence
 from decoder_worker.embedding.queue import EmbeddedThought, EmbeddingQueue, ThoughtText
-from decoder_worker.engine.base import Engine, EngineError, SamplingSpec, StepBatch, TraceOutput
+from decoder_worker.engine.base import Engine, EngineError, SamplingSpec, StepBatch
+from decoder_worker.routing import by_search, trace_id
 from decoder_worker.scheduler_view import SchedulerView
 from decoder_worker.scoring.client import BoundaryRow, ScoredRow, ScoringClient
 from decoder_worker.search import Search
@@ -29,8 +30,6 @@ from thoughtbeam.v1 import reasoning_pb2 as pb
 from tree_store.errors import StaleEpochError, StoreError
 from tree_store.store import TreeStore
 
-PRIORITY_KV_USE = 0.8  # from here on the engine is told whom to preempt first …
-PRIORITY_STEPS = 16  # … every so many steps
 # A worker that stops does not wait longer than this for its gateway to send what was on its way, nor for the
 # store to take it off the list of workers.
 FAREWELL_SECONDS = 1.0
@@ -100,7 +99,6 @@ class Worker:
         self._commands: asyncio.Queue[_Add | _Abort] = asyncio.Queue()
         self._group: TaskGroup | None = None
         self._settle_due = False
-        self._ranked_at = 0
         self._presence_due = asyncio.Event()
 
     # ---- for the link to the gateway
@@ -207,25 +205,12 @@ class Worker:
             await self._rank()
 
     def _deliver(self, batch: StepBatch) -> None:
-        for search, outputs in self._by_search(batch):
+        for search, outputs in by_search(batch.outputs, self._traces):
             self._guard(search, partial(search.on_outputs, outputs))
 
     def _count_steps(self, steps: int) -> None:
         for search in self._searches():
             self._guard(search, partial(search.on_steps, steps))
-
-    def _by_search(self, batch: StepBatch) -> list[tuple[Search, list[tuple[int, TraceOutput]]]]:
-        parts: dict[Search, list[tuple[int, TraceOutput]]] = {}
-        last: Search | None = None  # neighbours are mostly of one tree
-        part: list[tuple[int, TraceOutput]] = []
-        for output in batch.outputs:
-            place = self._traces.get(output.trace_id)
-            if place is not None:
-                search, number = place
-                if search is not last:
-                    last, part = search, parts.setdefault(search, [])
-                part.append((number, output))
-        return list(parts.items())
 
     def _relieve(self) -> None:
         """Tells the tree furthest above its share that KV runs out."""
@@ -239,11 +224,10 @@ class Worker:
 
     async def _rank(self) -> None:
         """What no policy gives up, the engine preempts: the worst first."""
-        if self.kv_use < PRIORITY_KV_USE or self._scheduler.step - self._ranked_at < PRIORITY_STEPS:
+        if not self._scheduler.ranking_due:
             return
-        self._ranked_at = self._scheduler.step
         ranks = self._scheduler.priorities(self._searches())
-        await self.engine.set_priorities({f"{tree}/{node}": rank for (tree, node), rank in ranks.items()})
+        await self.engine.set_priorities({trace_id(*place): rank for place, rank in ranks.items()})
 
     async def _command_engine(self) -> None:
         """Engine calls, one after the other: an abort never overtakes its add."""
@@ -252,20 +236,20 @@ class Worker:
 
     async def _command(self, command: _Add | _Abort) -> None:
         match command:
-            case _Add(search, trace_id, number, tokens, sampling):
-                if self._adds.get(trace_id) is not command:
+            case _Add(search, name, number, tokens, sampling):
+                if self._adds.get(name) is not command:
                     return  # it has left again meanwhile
                 # from here on: what is still on its way of a trace of this name that left is not of this one
-                self._traces[trace_id] = (search, number)
+                self._traces[name] = (search, number)
                 stop = search.holds_at_boundaries
                 try:
-                    await self.engine.add(trace_id, tokens, sampling, stop_at_boundary=stop)
+                    await self.engine.add(name, tokens, sampling, stop_at_boundary=stop)
                 except EngineError as error:
                     if error.fatal:
                         raise
                     search.fail(error)
-            case _Abort(trace_id):
-                await self.engine.abort(trace_id)
+            case _Abort(name):
+                await self.engine.abort(name)
 
     async def _renew_leases(self) -> None:
         while True:
@@ -330,16 +314,16 @@ class Worker:
         return self._scheduler.kv_use
 
     def enqueue(self, search: Search, trace: Trace) -> None:
-        self._slots.submit(f"{search.tree_id}/{trace.number}", (search, trace))
+        self._slots.submit(trace_id(search.tree_id, trace.number), (search, trace))
         self._settle_soon()
 
     def withdraw(self, search: Search, trace: Trace, *, running: bool) -> None:
-        trace_id = f"{search.tree_id}/{trace.number}"
-        self._slots.release(trace_id)
-        self._adds.pop(trace_id, None)
-        self._traces.pop(trace_id, None)
+        name = trace_id(search.tree_id, trace.number)
+        self._slots.release(name)
+        self._adds.pop(name, None)
+        self._traces.pop(name, None)
         if running:
-            self._commands.put_nowait(_Abort(trace_id))
+            self._commands.put_nowait(_Abort(name))
         self._settle_soon()
 
     def score(self, search: Search, rows: Sequence[BoundaryRow]) -> None:
@@ -367,8 +351,8 @@ class Worker:
         """Free slots go to waiting traces, and to new requests when none waits."""
         self._settle_due = False
         for search, trace in self._slots.grant():
-            trace_id = f"{search.tree_id}/{trace.number}"
-            add = self._adds[trace_id] = _Add(search, trace_id, trace.number, *search.granted(trace))
+            name = trace_id(search.tree_id, trace.number)
+            add = self._adds[name] = _Add(search, name, trace.number, *search.granted(trace))
             self._commands.put_nowait(add)
         self.on_capacity()
 

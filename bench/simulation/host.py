@@ -17,17 +17,17 @@ from bench.simulation.world import RIGHT, SimulatedTokenizer, World
 from decoder_worker.answers.candidates import candidate
 from decoder_worker.answers.extraction import AnswerMode
 from decoder_worker.embedding.queue import EmbeddedThought, ThoughtText
-from decoder_worker.engine.base import SamplingSpec, StepBatch, TraceOutput
+from decoder_worker.engine.base import SamplingSpec
 from decoder_worker.engine.scripted import ScriptedConfig, ScriptedEngine
 from decoder_worker.engine.scripted_traces import score_in
 from decoder_worker.policies.base import Policy
+from decoder_worker.routing import by_search, trace_id
 from decoder_worker.scheduler_view import SchedulerView
 from decoder_worker.scoring.client import BoundaryRow, ScoredRow
 from decoder_worker.search import Search, SearchSpec
 from decoder_worker.slots import Slots
 from decoder_worker.tree_log import TreeLog
 from decoder_worker.tree_view import Trace
-from decoder_worker.worker import PRIORITY_KV_USE, PRIORITY_STEPS
 from tree_store.model import NodeState, RoundRecord, Thought
 
 
@@ -137,7 +137,6 @@ class Simulation:
         self._traces: dict[str, tuple[Search, int]] = {}  # that the engine has
         self._due: list[tuple[float, int, Callable[[], None]]] = []  # a heap, by time and order
         self._order = 0
-        self._ranked_at = 0
 
     @property
     def now(self) -> float:
@@ -165,14 +164,14 @@ class Simulation:
         return self._scheduler.kv_use
 
     def enqueue(self, search: Search, trace: Trace) -> None:
-        self._slots.submit(_trace_id(search, trace), (search, trace))
+        self._slots.submit(trace_id(search.tree_id, trace.number), (search, trace))
 
     def withdraw(self, search: Search, trace: Trace, *, running: bool) -> None:
-        trace_id = _trace_id(search, trace)
-        self._slots.release(trace_id)
-        self._traces.pop(trace_id, None)
+        name = trace_id(search.tree_id, trace.number)
+        self._slots.release(name)
+        self._traces.pop(name, None)
         if running:
-            _at_once(self.engine.abort(trace_id))
+            _at_once(self.engine.abort(name))
 
     def score(self, search: Search, rows: Sequence[BoundaryRow]) -> None:
         scored = [ScoredRow(row, score_in(row.row)) for row in rows]
@@ -216,20 +215,13 @@ class Simulation:
     def _step(self) -> None:
         batch = self.engine.step()
         self._scheduler.observe(batch.step, batch.kv_use)
-        for search, outputs in self._by_search(batch):
+        for search, outputs in by_search(batch.outputs, self._traces):
             search.on_outputs(outputs)
         searches = self._searches()
         for search in searches:
             search.on_steps(1)
         self._relieve(searches)
         self._rank(searches)
-
-    def _by_search(self, batch: StepBatch) -> list[tuple[Search, list[tuple[int, TraceOutput]]]]:
-        parts: dict[Search, list[tuple[int, TraceOutput]]] = {}
-        for output in batch.outputs:
-            search, number = self._traces[output.trace_id]
-            parts.setdefault(search, []).append((number, output))
-        return list(parts.items())
 
     def _relieve(self, searches: Sequence[Search]) -> None:
         told = self._scheduler.pressure(searches)
@@ -238,12 +230,10 @@ class Simulation:
             self._trees[tree_id].search.on_pressure(pressure)
 
     def _rank(self, searches: Sequence[Search]) -> None:
-        if self.kv_use < PRIORITY_KV_USE or self._scheduler.step - self._ranked_at < PRIORITY_STEPS:
+        if not self._scheduler.ranking_due:
             return
-        self._ranked_at = self._scheduler.step
         ranks = self._scheduler.priorities(searches)
-        priorities = {f"{tree}/{node}": rank for (tree, node), rank in ranks.items()}
-        _at_once(self.engine.set_priorities(priorities))
+        _at_once(self.engine.set_priorities({trace_id(*place): rank for place, rank in ranks.items()}))
 
     def _searches(self) -> list[Search]:
         return [tree.search for tree in self._trees.values() if not tree.search.ended.is_set()]
@@ -270,10 +260,10 @@ class Simulation:
     def _settle(self) -> None:
         for search, trace in self._slots.grant():
             tokens, sampling = search.granted(trace)
-            trace_id = _trace_id(search, trace)
-            self._traces[trace_id] = (search, trace.number)
+            name = trace_id(search.tree_id, trace.number)
+            self._traces[name] = (search, trace.number)
             stop = search.holds_at_boundaries
-            _at_once(self.engine.add(trace_id, tokens, sampling, stop_at_boundary=stop))
+            _at_once(self.engine.add(name, tokens, sampling, stop_at_boundary=stop))
 
     def _end(self, tree: _Tree) -> None:
         search, view = tree.search, tree.search.view
@@ -304,10 +294,6 @@ class Simulation:
                 recomputed=search.recomputed,
             )
         )
-
-
-def _trace_id(search: Search, trace: Trace) -> str:
-    return f"{search.tree_id}/{trace.number}"
 
 
 def _at_once(call: Coroutine[Any, Any, None]) -> None:
