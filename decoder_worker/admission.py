@@ -3,7 +3,6 @@ policies and the scorer. They end in a StatusError that names every bad field, b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import grpc
@@ -14,6 +13,7 @@ from decoder_worker.policies import POLICIES, Limits, make_policy
 from decoder_worker.policies.base import Policy
 from decoder_worker.policies.parameters import ParameterError, specs
 from decoder_worker.search import SearchSpec
+from thoughtbeam.runtime.patterns import pattern_violations
 from thoughtbeam.runtime.status import StatusError, Violation, invalid
 from thoughtbeam.v1 import reasoning_pb2 as pb
 
@@ -121,10 +121,7 @@ def _answer_violations(search: pb.Search) -> Iterator[Violation]:
         names = ", ".join(pb.AnswerMode.keys()[1:])
         yield Violation("search.answer_mode", f"must be one of {names}, not {search.answer_mode}")
     if search.answer_mode == pb.ANSWER_MODE_REGEX:
-        try:
-            re.compile(search.answer_regex)
-        except (re.error, ValueError, OverflowError, RecursionError) as error:
-            yield Violation("search.answer_regex", f"must be a regular expression of Python's re: {error}")
+        yield from pattern_violations("search.answer_regex", search.answer_regex)
 
 
 def _sampling_violations(asked: pb.Sampling) -> Iterator[Violation]:

@@ -23,6 +23,7 @@ from thoughtbeam.runtime.status import StatusError
 
 if TYPE_CHECKING:
     from decoder_worker.scoring.client import ScoringClient
+    from decoder_worker.worker import WorkerConfig
 
 SERVICE = "thoughtbeam.DecoderWorker"  # whose health is asked for; it has no calls
 SCORER_POLL_SECONDS = 2.0
@@ -64,27 +65,14 @@ async def serve(
     from decoder_worker.garbage import calm_collector
     from decoder_worker.gateway_link import GatewayLink
     from decoder_worker.scoring.client import ScoringClient
-    from decoder_worker.worker import Worker, WorkerConfig
+    from decoder_worker.worker import Worker
     from tree_store.store import TreeStore
 
     async with AsyncExitStack() as cleanup:
         health = await start_server(config.listen, [], [SERVICE])
         cleanup.push_async_callback(health.stop, 0)
         try:
-            engine = await start_engine(
-                VllmConfig(
-                    model=config.model,
-                    served_name=config.model_name,
-                    dtype=config.dtype,
-                    slots=config.slots,
-                    max_context=config.max_context,
-                    kv_blocks=config.kv_blocks,
-                    block_size=config.block_size,
-                    boundary_rule=config.boundary_rule,
-                    gpu_memory=config.gpu_memory,
-                    tensor_parallel=config.tensor_parallel,
-                )
-            )
+            engine = await start_engine(_engine_config(config))
         except EngineError as error:
             raise StartError(str(error)) from error
         cleanup.push_async_callback(engine.close)
@@ -111,18 +99,38 @@ async def serve(
             cleanup.push_async_callback(embedding.close)
             if config.embedding_model is not None:
                 await embedding.ready()  # a name that is no good is better known now
-        name = f"decoder@{socket.gethostname()}:{os.getpid()}"
-        own = WorkerConfig(
-            name=name,
-            profile=config.profile,
-            max_capacity=config.max_capacity,
-            lease_seconds=config.lease_seconds,
-            drain_seconds=config.drain_seconds,
-            scorer_kind=kind,
-        )
+        own = _worker_config(config, kind)
         worker = Worker(own, engine, store, scoring, equivalence, embedding)
         link = GatewayLink(config.gateway, worker, on_state=health.set_serving)
         await worker.run(stop, link.run, hurry)
+
+
+def _engine_config(config: DecoderWorkerConfig) -> VllmConfig:
+    return VllmConfig(
+        model=config.model,
+        served_name=config.model_name,
+        dtype=config.dtype,
+        slots=config.slots,
+        max_context=config.max_context,
+        kv_blocks=config.kv_blocks,
+        block_size=config.block_size,
+        boundary_rule=config.boundary_rule,
+        gpu_memory=config.gpu_memory,
+        tensor_parallel=config.tensor_parallel,
+    )
+
+
+def _worker_config(config: DecoderWorkerConfig, scorer_kind: str) -> WorkerConfig:
+    from decoder_worker.worker import WorkerConfig
+
+    return WorkerConfig(
+        name=f"decoder@{socket.gethostname()}:{os.getpid()}",
+        profile=config.profile,
+        max_capacity=config.max_capacity,
+        lease_seconds=config.lease_seconds,
+        drain_seconds=config.drain_seconds,
+        scorer_kind=scorer_kind,
+    )
 
 
 async def _scorer_kind(scoring: ScoringClient, target: str, stop: asyncio.Event) -> str:

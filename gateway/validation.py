@@ -7,7 +7,6 @@ refuses the tree before it runs, with the same kind of error.
 from __future__ import annotations
 
 import math
-import re
 import uuid
 from collections.abc import Iterator
 
@@ -17,6 +16,7 @@ from google.protobuf import duration_pb2
 from gateway.catalogue import Catalogue
 from gateway.config import GatewayConfig
 from gateway.parameters import check_parameters
+from thoughtbeam.runtime.patterns import pattern_violations
 from thoughtbeam.runtime.status import StatusError, Violation, invalid
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from tree_store.events import is_event_id
@@ -170,10 +170,7 @@ def _answer_mode(search: pb.Search) -> Iterator[Violation]:
     elif len(search.answer_regex) > MAX_REGEX_CHARS:
         yield Violation(field, f"at most {MAX_REGEX_CHARS} characters, has {len(search.answer_regex)}")
     else:
-        try:
-            re.compile(search.answer_regex)
-        except (re.error, ValueError, OverflowError, RecursionError) as error:
-            yield Violation(field, f"must be a regular expression of Python's re: {error}")
+        yield from pattern_violations(field, search.answer_regex)
 
 
 def _sampling(sampling: pb.Sampling) -> Iterator[Violation]:
