@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from decoder_worker.answers.extraction import AnswerMode, extract
 from decoder_worker.answers.votes import Candidate, Decision
+from decoder_worker.checkpoints import Checkpoints
 from decoder_worker.embedding.queue import EmbeddedThought, ThoughtText
 from decoder_worker.engine.base import FinishReason, HiddenRow, SamplingSpec, Tokenizer, TraceOutput
-from decoder_worker.engine.detokenizer import Detokenizer
 from decoder_worker.policies.base import (
     Action,
     BoundariesScored,
@@ -43,9 +43,6 @@ from thoughtbeam.runtime.log import EventLogger
 from tree_store.model import NodeState, RoundRecord, Thought
 
 log = EventLogger("decoder_worker.search")
-
-# Tokens before a piece of text that decide how it begins (a space, the rest of a character).
-TEXT_CONTEXT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +108,7 @@ class Search:
         self._host = host
         self._log = log
         self._tokenizer = tokenizer
-        self._detokenizers: dict[int, Detokenizer] = {}
-        self._checkpointed: dict[int, int] = {}
+        self._checkpoints = Checkpoints(log, tokenizer)
         self._embedded_from: dict[int, int] = {}  # the first merged thought that was not sent yet
         self._awaiting_scores: dict[int, int] = {}
         self._scores_settled = asyncio.Event()
@@ -174,7 +170,7 @@ class Search:
         self.view, self._state = view, state
         self.recomputed, self.rounds, self.steps, self.degraded = recomputed, rounds, steps, degraded
         for trace in view.traces.values():
-            self._checkpointed[trace.number] = trace.own_tokens
+            self._checkpoints.restore(trace)
         for trace in queue:
             self._host.enqueue(self, trace)
         self._check_idle()
@@ -463,23 +459,8 @@ class Search:
         return (BoundaryRow(self.tree_id, trace.number, index, trace.inherited_thoughts + index, row),)
 
     def _save(self, trace: Trace, upto: int | None = None, *, last: bool = False) -> None:
-        """Checkpoints its own tokens and their text, up to a position or all. last: it gets no more, so that
-        a character that is not complete never will be."""
-        start = self._checkpointed.get(trace.number, 0)
-        end = trace.own_tokens if upto is None else upto - trace.branch_position
-        if end <= start and not (last and end):
-            return
-        detokenizer = self._detokenizers.get(trace.number)
-        if detokenizer is None:
-            before = trace.sequence()[: trace.branch_position + start][-TEXT_CONTEXT:]
-            detokenizer = self._detokenizers[trace.number] = Detokenizer(self._tokenizer, before)
-        tokens = trace.tokens[start:end].tolist()
-        text = detokenizer.feed(tokens) + (detokenizer.flush() if last else "")
-        trace.text_bytes += len(text.encode())
-        if tokens or text:
-            self._log.checkpoint(trace, tokens, text, trace.confidences[start:end])
-        self._note_progress()
-        self._checkpointed[trace.number] = end
+        if self._checkpoints.save(trace, upto, last=last):
+            self._note_progress()
 
     def _note_progress(self) -> None:
         self._log.fields(generated=self.view.generated, recomputed=self.recomputed, steps=self.steps)
