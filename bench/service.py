@@ -14,8 +14,9 @@ from thoughtbeam.supervision.state import StateDirectory
 
 
 @contextlib.contextmanager
-def service(endpoint: str = "", *, slots: int) -> Iterator[str]:
-    """An endpoint: the one given, else that of an embedded default on free ports, stopped at the end."""
+def service(endpoint: str = "", *, slots: int, kv_blocks: int = 0) -> Iterator[str]:
+    """An endpoint: the one given, else that of an embedded default on free ports, stopped at the end.
+    kv_blocks: of its engine; 0: what memory allows."""
     if endpoint:
         yield endpoint
         return
@@ -23,7 +24,7 @@ def service(endpoint: str = "", *, slots: int) -> Iterator[str]:
         tempfile.TemporaryDirectory() as folder,
         StopSignals() as signals,
         running(
-            LocalConfig(port=None, slots=slots),
+            LocalConfig(port=None, slots=slots, kv_blocks=kv_blocks),
             StateDirectory(Path(folder)),
             signals,
             lambda line: print(line, file=sys.stderr),
