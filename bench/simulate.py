@@ -10,8 +10,9 @@ is no result.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 
 from bench import rows
@@ -76,12 +77,21 @@ def main() -> None:
     options.add_argument("--policies", nargs="+", choices=list(POLICIES), metavar="POLICY")
     options.add_argument("--requests", type=int, help="of every policy, at every load")
     options.add_argument(
-        "--loads", type=float, nargs="+", default=[0.7], help=f"as multiples of {MEASURED}'s capacity"
+        "--loads",
+        type=float,
+        nargs="+",
+        help=f"as multiples of {MEASURED}'s capacity (default: 0.7; with --scale paper also 1.2)",
     )
     options.add_argument("--slots", type=int, help="of the engine")
     options.add_argument("--kv-blocks", type=int, help="of the engine")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--name", help="of the result files")
+    options.add_argument(
+        "--gate",
+        type=float,
+        metavar="TIMES",
+        help=f"fail unless, at the highest load, {MEASURED}'s P97 latency is so many times that of sart",
+    )
     options.add_argument("--quick", action="store_true", help="a small run that only shows that it works")
     args = options.parse_args()
 
@@ -98,7 +108,7 @@ def main() -> None:
     capacity = scale.capacity()
     print(f"{MEASURED} can serve {capacity:.4f} requests/s", flush=True)
     found = []
-    for load in args.loads:
+    for load in args.loads or scale.loads:
         for policy in scale.policies:
             found.append(summary(simulate(scale, policy, load, load * capacity, requests)))
             print(" | ".join(line(found[-1])), flush=True)
@@ -106,6 +116,22 @@ def main() -> None:
     result = {"seed": args.seed, "capacity": capacity, **settings(scale), "rows": found}
     path = save(name, result, table)
     print(f"\n{table}\n\nwritten to {path} after {time.perf_counter() - began:.0f} s")
+    if args.gate is not None:
+        times = p97_ratio(found)
+        print(
+            f"P97 latency of {MEASURED} is {times:.1f} times that of sart; at least {args.gate:g} are wanted"
+        )
+        sys.exit(times < args.gate)
+
+
+def p97_ratio(found: Sequence[Mapping[str, object]]) -> float:
+    """How many times as long as sart's is self_consistency's P97 latency, at the highest load."""
+    highest = max(float(str(row["load"])) for row in found)
+    p97 = {row["policy"]: row["latency"] for row in found if row["load"] == highest}
+    slow, fast = p97[MEASURED], p97["sart"]
+    assert isinstance(slow, Mapping)
+    assert isinstance(fast, Mapping)
+    return float(slow["p97"]) / float(fast["p97"])
 
 
 if __name__ == "__main__":
