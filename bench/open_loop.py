@@ -3,8 +3,8 @@
 First it measures how many questions a second self_consistency can end. Then, for each load, questions arrive
 at random (Poisson) at that multiple of it for two minutes, the same ones at the same moments for every
 policy, each with N = 8. Latency from end to end, of it queueing and inference, and accuracy with its interval
-go to bench/results/open_loop.{json,md}. `python -m bench.simulate --scale paper` does the same in virtual time
-with traces as long as the papers'.
+go to bench/results/open_loop.{json,md}. `python -m bench.simulate --scale paper` does the same in virtual
+time, with traces as long as the papers'.
 """
 
 from __future__ import annotations
