@@ -40,8 +40,10 @@ bench-step: $(VENV)/.runtime ## what we cost per engine step at 512 live traces,
 bench-simulate: $(VENV)/.runtime ## all policies on a simulated model, in virtual time, as requests arrive at random
 	@exec $(BIN)/python -m bench.simulate
 
-bench-simulate-paper: $(VENV)/.runtime ## the same with the papers' lengths, 2,000 requests, and a gate on sart's P97
-	@exec $(BIN)/python -m bench.simulate --scale paper --gate 5
+bench-simulate-paper: $(VENV)/.runtime ## the same with the papers' lengths; then, with 2,000 requests, a gate on sart's P97
+	@$(BIN)/python -m bench.simulate --scale paper
+	@exec $(BIN)/python -m bench.simulate --scale paper --loads 1.2 --requests 2000 --gate 5 \
+		--policies self_consistency sart --name simulate-gate
 
 # --- checks -------------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ def paper(seed: int) -> Scale:
         engine,
         "paper",
         trace_limit=32_000,
-        requests=2000,
+        requests=500,
         policies=("vanilla", "self_consistency", "sart", "sart_no_prune", "rebase"),
         loads=(0.7, 1.2),
         overrides=overrides,
