@@ -46,6 +46,23 @@ class ScoringService(scoring_pb2_grpc.ScorerServiceServicer):
             log.warning("score_refused", reason=error.reason, message=error.message)
             await abort(context, error)
 
+    async def ScoreText(  # noqa: N802
+        self, request: pb.ScoreTextRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ScoreTextResponse:
+        """FAILED_PRECONDITION with WRONG_SCORER_KIND: a scorer of hidden states reads no text."""
+        message = f"this scorer is of kind {self._trained_for.kind} and scores hidden rows: call Score"
+        kind = {"kind": self._trained_for.kind}
+        await abort(
+            context,
+            StatusError(grpc.StatusCode.FAILED_PRECONDITION, "WRONG_SCORER_KIND", message, metadata=kind),
+        )
+
+    async def DropTraces(  # noqa: N802
+        self, request: pb.DropTracesRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.DropTracesResponse:
+        """Nothing is kept of a trace yet."""
+        return pb.DropTracesResponse()
+
     async def GetScorerInfo(  # noqa: N802
         self, request: pb.GetScorerInfoRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.GetScorerInfoResponse:
