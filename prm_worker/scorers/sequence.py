@@ -46,8 +46,7 @@ class Block(nn.Module):
         return rotate(self._split(self.w_q(self.norm_attention(x))), positions)
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The layer's output [..., width] from its input x and what attention gave, [..., heads, width / heads].
-        """
+        """The layer's output [..., width] from its input x and what attention gave, [..., heads, width / heads]."""
         x = x + cast(Tensor, self.w_o(attended.flatten(-2)))
         normed = self.norm_mlp(x)
         return x + cast(Tensor, self.w_down(functional.silu(self.w_gate(normed)) * self.w_up(normed)))
