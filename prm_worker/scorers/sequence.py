@@ -1,9 +1,9 @@
 """The history-aware scorer's network: a small causal transformer over the boundary rows of one trace.
 
 h̃_t = GELU(W_in LN(h_t)), z = causal transformer(h̃_1..t), ŷ_t = σ(w_outᵀ LN(z_t)): pre-norm, rotary
-positions (base 10,000) over the index of the thought, SwiGLU of four times the width. This is what is trained,
-and the reference for what the prm worker computes thought by thought from the same parts. Both see the projected
-rows as a history keeps them: in float16.
+positions (base 10,000) over the index of the thought, SwiGLU of four times the width. This is what is
+trained, and the reference for what the prm worker computes thought by thought from the same parts. Both see
+the projected rows as a history keeps them: in float16.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Block(nn.Module):
         return rotate(self._split(self.w_q(self.norm_attention(x))), positions)
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The layer's output [..., width] from its input x and what attention gave, [..., heads, width / heads]."""
+        """The layer's output, from its input x [..., width] and what attention gave its queries."""
         x = x + cast(Tensor, self.w_o(attended.flatten(-2)))
         normed = self.norm_mlp(x)
         return x + cast(Tensor, self.w_down(functional.silu(self.w_gate(normed)) * self.w_up(normed)))

@@ -47,7 +47,7 @@ async def gathered(scorer: GatedScorer, batcher: Batcher, calls: list[Float32Arr
         await asyncio.sleep(0)
         assert not first.done()
         scorer.gate.set()
-    return [task.result() for task in tasks]
+    return [task.result().scores for task in tasks]
 
 
 async def test_what_has_gathered_is_one_pass_and_each_call_gets_its_own_scores() -> None:
@@ -91,7 +91,7 @@ async def test_a_failing_pass_fails_its_calls_and_not_the_next() -> None:
         scorer.broken = False
 
         assert [str(outcome) for outcome in outcomes] == ["out of memory"] * 2
-        assert len(await batcher.score(some_rows(3, seed=2))) == 3
+        assert len((await batcher.score(some_rows(3, seed=2))).scores) == 3
 
 
 async def test_a_caller_that_goes_away_costs_no_pass_and_disturbs_no_other() -> None:
@@ -108,7 +108,7 @@ async def test_a_caller_that_goes_away_costs_no_pass_and_disturbs_no_other() -> 
         await asyncio.sleep(0)
         scorer.gate.set()
 
-        assert len(await staying) == 2
+        assert len((await staying).scores) == 2
         assert scorer.sizes == [1, 2]
         assert running_call.cancelled()
         assert waiting.cancelled()
@@ -135,7 +135,7 @@ async def test_the_event_loop_stays_free_during_a_pass() -> None:
             await asyncio.sleep(0)  # would not come back if the pass held the loop
         assert not call.done()
         scorer.gate.set()
-        assert len(await call) == 1
+        assert len((await call).scores) == 1
 
 
 async def test_a_batcher_that_stops_waits_for_its_pass_and_leaves_the_event_loop_free() -> None:
