@@ -27,8 +27,8 @@ log = EventLogger("decoder_worker.collecting")
 @dataclass(frozen=True, slots=True)
 class CollectorConfig:
     """traces, siblings: roots and branches of each question. sampling: max_tokens counts from the prompt's
-    end, for branches too. seed: of the choice of parents and boundaries. flush_questions, flush_seconds: after
-    how much work it is stored."""
+    end, for branches too. seed: of the choice of parents and boundaries. flush_questions, flush_seconds:
+    after how much work it is stored."""
 
     traces: int
     siblings: int

@@ -20,7 +20,7 @@ class QuestionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """key: see question_key. name: what people call it. answer: the right one, as those of traces are read."""
+    """key: see question_key. name: what people call it. answer: the right one, as those of traces are."""
 
     key: str
     name: str

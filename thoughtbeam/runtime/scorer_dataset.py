@@ -4,7 +4,8 @@
     shard-00000.npz …   the traces of some questions each, plain arrays, see ARRAYS
 
 A shard is written and named before the manifest knows it, and both in one step: whatever interrupts the
-writer, the directory holds whole questions only. Files of numpy and JSON, no pickle: reading them runs no code.
+writer, the directory holds whole questions only. The files are numpy's and JSON, no pickle: reading them runs
+no code.
 
 The traces of a question form trees. A branch holds its own thoughts only; its first `fork_thought` thoughts
 are the first ones of its parent.

@@ -172,7 +172,7 @@ class _Assembly:
         columns = {}
         for name in list(self._columns):  # one after the other: rows may take half of the memory
             columns[name] = np.concatenate(self._columns.pop(name))
-        finite: Array = np.isfinite(_as_float32(columns["rows"], self._dtype)).all(axis=1)
+        finite: Array = np.all(np.isfinite(_as_float32(columns["rows"], self._dtype)), axis=1)
         whole: list[Array] = []
         for trace, own in enumerate(self._own):
             parent = self._parents[trace]
