@@ -25,7 +25,9 @@ def calibrated(logits: Tensor, calibration: Mapping[str, Any]) -> Float32Array:
         logits = (logits + calibration["bias"]) / calibration["temperature"]
     scores: Float32Array = torch.sigmoid(logits).cpu().numpy()
     if calibration.get("kind") == "isotonic":
-        scores = np.interp(scores, calibration["scores"], calibration["values"]).astype(np.float32)
+        # of one point only, interp makes a number of what is none
+        mapped = np.interp(scores, calibration["scores"], calibration["values"])
+        scores = np.where(np.isnan(scores), scores, mapped).astype(np.float32)
     return scores
 
 

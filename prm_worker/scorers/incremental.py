@@ -38,7 +38,6 @@ class _Job:
     """One part that can be scored. slots: of all its thoughts. base: thoughts of them that are in the pool
     already. at: index of its first row among all rows."""
 
-    key: TraceKey
     part: TracePart
     slots: Slots
     base: int
@@ -94,9 +93,9 @@ class SequenceScorer:
         projected = self._net.project(torch.from_numpy(rows).to(self._device)).half()
         run = _Pass(self, parts, projected)
         try:
-            for level in _levels(parts):
-                run.add(level)
-                run.flush()
+            for index in range(len(parts)):
+                run.add(index)
+            run.flush()
         except BaseException:
             for part in parts:  # slots may have been given that nothing was put into
                 self.cache.drop((part.tree_id, part.node))
@@ -165,7 +164,7 @@ class SequenceScorer:
 
 
 class _Pass:
-    """The rows of one call of score_parts, scored group by group."""
+    """The parts of one call of score_parts, taken up one after the other and scored together."""
 
     def __init__(self, scorer: SequenceScorer, parts: Sequence[TracePart], projected: Tensor) -> None:
         self._scorer = scorer
@@ -177,29 +176,31 @@ class _Pass:
         self._scores = np.full(len(projected), np.nan, np.float32)
         self._kept = np.zeros(len(projected), bool)
         self._need_history: dict[int, int] = {}
+        # taken up and not scored yet, so that the pool gets their thoughts together
         self._jobs: list[_Job] = []
+        self._pinned: set[TraceKey] = set()
+        self._pending = 0
         for part in parts:  # what this pass is going to want is the last to be forgotten
             if part.parent is not None:
                 self._cache.touch((part.tree_id, part.parent))
             self._cache.touch((part.tree_id, part.node))
 
-    def add(self, indices: Sequence[int]) -> None:
-        """Takes up parts of which none needs what another of them brings."""
-        for index in indices:
-            part, at = self._parts[index], int(self._starts[index])
-            if not self._finite[at : at + part.rows].all():
-                good = self._finite[at : at + part.rows]
-                self._scores[at : at + part.rows][good] = 0.0
-                continue
-            found = self._find(part)
-            if isinstance(found, int):
-                self._need_history[index] = found
-                continue
+    def add(self, index: int) -> None:
+        """Takes up a part, or notes why it cannot be scored."""
+        part, at = self._parts[index], int(self._starts[index])
+        finite = self._finite[at : at + part.rows]
+        found = self._find(part)
+        if not finite.all():
+            self._scores[at : at + part.rows][finite] = 0.0
+        elif isinstance(found, int):
+            self._need_history[index] = found
+        else:
             self._take_up(part, found, at)
 
     def flush(self) -> None:
         """Scores what has been taken up."""
         jobs, self._jobs = self._jobs, []
+        self._pinned, self._pending = set(), 0
         if not jobs:
             return
         pieces = []
@@ -233,32 +234,16 @@ class _Pass:
     def _take_up(self, part: TracePart, found: tuple[TraceKey, int], at: int) -> None:
         key, (source, base) = (part.tree_id, part.node), found
         new = part.first - base + part.rows
-        self._cache.begin(key, source, base)
-        if sum(len(job.slots) - job.base for job in self._jobs) + new > _THOUGHTS_AT_ONCE:
+        # slots that are given back must not be waited for
+        cuts = key in self._pinned and (source != key or base < len(self._cache.slots(key)))
+        if cuts or self._pending + new > _THOUGHTS_AT_ONCE:
             self.flush()
+        self._cache.begin(key, source, base)
         try:
-            slots = self._cache.append(key, new, {job.key for job in self._jobs})
+            slots = self._cache.append(key, new, self._pinned)
         except NoRoomError:
             self.flush()
             slots = self._cache.append(key, new, ())
-        self._jobs.append(_Job(key, part, slots, base, at))
-
-
-def _levels(parts: Sequence[TracePart]) -> Sequence[Sequence[int]]:
-    """The parts in groups, one after the other, such that a part comes after earlier ones of its own trace
-    and of its parent."""
-    written: dict[TraceKey, int] = {}
-    read: dict[TraceKey, int] = {}
-    levels: list[list[int]] = []
-    for index, part in enumerate(parts):
-        own = (part.tree_id, part.node)
-        level = max(written.get(own, -1) + 1, read.get(own, 0))
-        if part.parent is not None:
-            parent = (part.tree_id, part.parent)
-            level = max(level, written.get(parent, -1) + 1)
-            read[parent] = max(read.get(parent, 0), level)
-        written[own] = level
-        while len(levels) <= level:
-            levels.append([])
-        levels[level].append(index)
-    return levels
+        self._jobs.append(_Job(part, slots, base, at))
+        self._pinned.add(key)
+        self._pending += new

@@ -204,6 +204,37 @@ def test_incremental_scores_are_those_of_full_computation(
             check_bookkeeping(scorer)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_thought_that_is_replaced_in_the_same_pass_has_the_score_of_its_own_row(layers: int) -> None:
+    """As after a lost reply, when the first call still waits; the trace goes on from the later one."""
+    scorer = SequenceScorer(WEIGHTS[layers], cache_dtype="float32")
+    net, rows = net_of(WEIGHTS[layers]), some_rows(6)
+    scorer.score_parts(rows[:2], [TracePart("t", 0, 0, 2)])
+    branch = TracePart("t", 1, 2, 1, 0, 2)
+
+    parts = [TracePart("t", 0, 2, 1), branch, TracePart("t", 0, 2, 1), TracePart("t", 0, 3, 1)]
+    scored = scorer.score_parts(rows[2:], parts)
+
+    traces = torch.from_numpy(np.stack([rows[[0, 1, last, 5]] for last in (2, 3, 4)]))
+    with torch.inference_mode():
+        right = torch.sigmoid(net(traces, torch.tensor([4, 4, 4]))).numpy()
+    wanted = [*right[:, 2], right[2, 3]]
+    np.testing.assert_allclose(scored.scores, wanted, rtol=0, atol=1e-5)
+
+
+def test_of_more_history_than_is_needed_the_end_is_taken() -> None:
+    scorer, roomy = (sequence_scorer(HIDDEN, WIDTH, cache_dtype="float32") for _ in range(2))
+    rows = some_rows(10)
+    known = scorer.score_parts(rows[:9], [TracePart("t", 0, 0, 9)])
+    right = scorer.score_parts(rows[9:], [TracePart("t", 0, 9, 1)])
+    for have in (0, 4, 9):
+        roomy.drop("t", [])
+        if have:
+            roomy.score_parts(rows[:have], [TracePart("t", 0, 0, have)])
+        scored = roomy.score_parts(rows[9:], [TracePart("t", 0, 9, 1, history=known.projected)])
+        np.testing.assert_allclose(scored.scores, right.scores, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("cache_dtype", sorted(TOLERANCE))
 def test_long_traces_of_the_default_size(cache_dtype: str) -> None:
     """300 thoughts, a branch of each trace in the middle, all caches lost once: as by full computation."""
