@@ -33,6 +33,7 @@ class CarriedScorer:
 
     kind = "mlp"
     hidden_size = 4
+    scorer_id = "carried"
 
     def score(self, rows: Float32Array) -> Float32Array:
         return np.clip(rows[:, 0], 0.0, 1.0)
