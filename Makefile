@@ -8,10 +8,11 @@ PYTEST := $(BIN)/python -m pytest -W error
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test lint format mypy protos protos-check unit integration fault bench-compare \
-	bench-throughput bench-store bench-worker bench-step bench-simulate install install-dev lock clean
+	bench-throughput bench-open-loop bench-scorer-kinds bench-store bench-worker bench-step bench-simulate bench-simulate-paper \
+	install install-dev lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- what a user runs ---------------------------------------------------------------------------------
 
@@ -20,6 +21,12 @@ demo: $(VENV)/.runtime ## solve a sample question on a local service; KEEP=1 lea
 
 bench-compare: $(VENV)/.runtime ## the policies on the same questions; the table of README.md
 	@exec $(BIN)/python -m bench.compare
+
+bench-scorer-kinds: $(VENV)/.runtime ## gambit against step with every kind of scorer, on hard questions
+	@exec $(BIN)/python -m bench.scorer_kinds
+
+bench-open-loop: $(VENV)/.runtime ## latency while questions keep arriving, at 0.7 and 1.2 times what can be served
+	@exec $(BIN)/python -m bench.open_loop
 
 bench-throughput: $(VENV)/.runtime ## tokens per second: service against plain vLLM, capture on against off
 	@exec $(BIN)/python -m bench.throughput
@@ -35,6 +42,9 @@ bench-step: $(VENV)/.runtime ## what we cost per engine step at 512 live traces,
 
 bench-simulate: $(VENV)/.runtime ## all policies on a simulated model, in virtual time, as requests arrive at random
 	@exec $(BIN)/python -m bench.simulate
+
+bench-simulate-paper: $(VENV)/.runtime ## the same with the papers' lengths, 2,000 requests, and a gate on sart's P97
+	@exec $(BIN)/python -m bench.simulate --scale paper --gate 5
 
 # --- checks -------------------------------------------------------------------------------------------
 

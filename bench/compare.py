@@ -1,173 +1,162 @@
-"""`python -m bench.compare`: the policies on the same questions, model, scorer and judge, end to end.
+"""`python -m bench.compare`: every policy on the same questions, model, scorer and judge, end to end.
 
-Starts the embedded default (or uses --endpoint), asks every question of the splits once per policy, and
-writes a table to bench/results/compare.{json,md}: accuracy with its 95 % (Wilson) interval, the share of
-finished traces that are right, generated tokens, wall time, and what the policy did. A policy that did
-nothing where its definition acts is marked; such a row is no result.
+For each scene (a split of the tiny reasoner's questions, N = C, and a KV cache that so many traces fill) it
+starts the embedded default and asks every question once per policy. Accuracy with its 95 % (Wilson) interval,
+the share of finished traces that are right, tokens, latency, and what the policy did go to
+bench/results/compare.{json,md}, single questions to compare.csv. A policy that did nothing where its
+definition acts is marked; such a row is no result. It takes hours: --resume goes on where an interrupted run
+has ended.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import csv
 import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from bench.report import markdown, save, wilson
+from bench import report, rows
+from bench.asking import Question, Run, Value, ask, load, parameters
 from bench.service import service
+from decoder_worker.policies import POLICIES
 from thoughtbeam import AsyncClient
-from thoughtbeam.results import NodeState
-
-Value = int | float | str  # of a policy parameter
-QUESTIONS = Path(__file__).parent / "questions"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One question of a split and its right answer."""
-
-    id: str
-    text: str
-    answer: int
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One question under one policy. seconds: from its acceptance to its end, queueing left out."""
-
-    question: str
-    answer: str | None
-    right: bool
-    finished: int
-    finished_right: int
-    generated: int
-    recomputed: int
-    seconds: float
-    branches: int
-    pruned: int
-    cancelled: int
-    rounds: int
-    evictions: int
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One policy on one split. wall: seconds for all its questions."""
+class Scene:
+    """A split and the traces per question. kv_blocks: of the engine, so few that as many independent traces
+    as it has slots run short of memory, which is what step is about."""
 
     split: str
-    policy: str
-    parameters: Mapping[str, object]
-    wall: float
-    runs: Sequence[Run]
+    size: int
+    kv_blocks: int
 
 
-def load(split: str, limit: int) -> list[Question]:
-    """The fixed test list of a split."""
-    lines = (QUESTIONS / f"test_{split}.jsonl").read_text().splitlines()
-    items = [json.loads(line) for line in lines[:limit]]
-    return [Question(item["id"], item["question"], int(item["answer"])) for item in items]
-
-
-def parameters(policy: str, size: int, overrides: Mapping[str, Value]) -> dict[str, Value]:
-    """N or C of a policy, by its paper's name for it, and the overrides for gambit."""
-    if policy == "vanilla":
-        return {}
-    if policy == "gambit":
-        return {"C": size, "N_max": size, **overrides}
-    return {"N": size}
-
-
-async def ask(client: AsyncClient, question: Question, policy: str, values: Mapping[str, Value]) -> Run:
-    """One search, and its tree."""
-    result = await client.solve(
-        question.text, policy=policy, parameters=dict(values), answer_mode="integer", deadline=1800.0
-    )
-    tree = await client.tree(result.tree_id)
-    finished = [node for node in tree.nodes if node.state is NodeState.FINISHED]
-    return Run(
-        question=question.id,
-        answer=result.text,
-        right=same(result.text, question.answer),
-        finished=len(finished),
-        finished_right=sum(same(node.answer, question.answer) for node in finished),
-        generated=result.usage.generated,
-        recomputed=result.usage.recomputed,
-        seconds=result.elapsed - result.queued,
-        branches=result.counts.branches,
-        pruned=result.counts.pruned,
-        cancelled=result.counts.cancelled,
-        rounds=result.counts.rounds,
-        evictions=result.counts.evictions,
-    )
-
-
-def same(answer: str | None, right: int) -> bool:
-    """Whether an answer is that whole number."""
-    try:
-        return answer is not None and int(answer) == right
-    except ValueError:
-        return False
+SCENES = (
+    Scene("easy", 24, 800),
+    Scene("medium", 24, 1250),
+    Scene("hard", 24, 1700),
+    Scene("hard2", 24, 1800),
+    Scene("hard2", 64, 1800),
+)
+SLOTS = 128
 
 
 async def measure(
-    client: AsyncClient, split: str, questions: Sequence[Question], policy: str, values: Mapping[str, Value]
-) -> Row:
-    """All questions at once: the service queues what it has no room for."""
+    endpoint: str,
+    scene: Scene,
+    questions: Sequence[Question],
+    policy: str,
+    values: Mapping[str, Value],
+    *,
+    scorer: str = "",
+) -> tuple[dict[str, object], Sequence[Run]]:
+    """All questions at once: the service queues what it has no room for. The row's numbers, and its runs."""
     began = time.perf_counter()
-    runs = await asyncio.gather(*(ask(client, question, policy, values) for question in questions))
-    return Row(split, policy, values, time.perf_counter() - began, runs)
-
-
-def line(row: Row) -> list[str]:
-    """The table's row."""
-    runs = row.runs
-    right = sum(run.right for run in runs)
-    low, high = wilson(right, len(runs))
-    finished = sum(run.finished for run in runs)
-
-    def mean(name: str) -> float:
-        return float(sum(getattr(run, name) for run in runs)) / len(runs)
-
-    acted = f"{mean('branches'):.1f} / {mean('pruned'):.1f} / {mean('rounds'):.1f}"
-    if row.policy == "gambit" and not (mean("branches") and mean("pruned")):
-        acted += " (did not act: no result)"
-    return [
-        row.split,
-        row.policy,
-        f"{right}/{len(runs)} = {right / len(runs):.3f} [{low:.3f}, {high:.3f}]",
-        f"{sum(run.finished_right for run in runs) / finished:.3f}" if finished else "–",
-        f"{mean('generated') / 1000:.2f} k",
-        f"{row.wall:.0f} s",
-        acted,
-    ]
+    async with AsyncClient(endpoint) as client:
+        runs = await asyncio.gather(*(ask(client, q, policy, values, scorer=scorer) for q in questions))
+    wall = time.perf_counter() - began
+    finished = rows.total(runs, "finished")
+    return {
+        **asdict(scene),
+        **rows.summary(policy, runs, wall),
+        "parameters": dict(values),
+        "finished_right": rows.total(runs, "finished_right") / finished if finished else None,
+        "rounds": rows.total(runs, "rounds") / len(runs),
+        "wall": wall,
+    }, runs
 
 
 HEADER = [
-    "split",
+    "questions",
+    "N",
     "policy",
-    "right, 95 % interval",
-    "finished traces right",
+    rows.ACCURACY,
+    "finished traces that are right",
     "generated tokens per question",
-    "wall time",
-    "branches / prunings / tournaments per question",
+    "unique tokens per trace",
+    "latency P50 / P97, s",
+    "completed traces/s",
+    rows.ACTIONS,
 ]
 
 
-async def compare(endpoint: str, args: argparse.Namespace) -> list[Row]:
-    """Every policy on every split."""
-    overrides = {name: json.loads(value) for name, value in (item.split("=", 1) for item in args.set)}
-    rows: list[Row] = []
-    async with AsyncClient(endpoint) as client:
-        for split in args.splits:
-            questions = load(split, args.questions)
-            for policy in args.policies:
-                values = parameters(policy, args.size, overrides)
-                rows.append(await measure(client, split, questions, policy, values))
-                print(" | ".join(line(rows[-1])), flush=True)
-    return rows
+def line(row: Mapping[str, object]) -> list[str]:
+    """The table's row. Latency without the time in the queue: all questions are asked at once."""
+    share = row["finished_right"]
+    return [
+        str(row["split"]),
+        str(row["size"] if row["parameters"] else 1),
+        f"`{row['policy']}`",
+        rows.accuracy(row),
+        "–" if share is None else f"{share:.3f}",
+        rows.thousands(row["generated"]),
+        f"{row['unique']:.0f}",
+        rows.times(row, "inference", 50, 97),
+        f"{row['traces_per_second']:.1f}",
+        rows.actions(row),
+    ]
+
+
+class Results:
+    """The result files NAME.{json,md,csv}, written anew after each row: of a long run nothing is lost."""
+
+    def __init__(self, name: str, *, resume: bool) -> None:
+        self.name = name
+        self.rows: list[dict[str, object]] = []
+        self._runs: list[dict[str, object]] = []
+        if resume and (path := report.RESULTS / f"{name}.json").exists():
+            self.rows = json.loads(path.read_text())["rows"]
+            with path.with_suffix(".csv").open(newline="") as file:
+                self._runs = list(csv.DictReader(file))
+
+    def has(self, scene: Scene, policy: str) -> bool:
+        """Whether the row is there."""
+        return any(
+            (row["split"], row["size"], row["policy"]) == (scene.split, scene.size, policy)
+            for row in self.rows
+        )
+
+    def add(self, row: dict[str, object], runs: Sequence[Run]) -> None:
+        """One more row."""
+        self.rows.append(row)
+        self._runs += [
+            {"split": row["split"], "size": row["size"], "policy": row["policy"], **asdict(r)} for r in runs
+        ]
+        path = report.save(self.name, {"slots": SLOTS, "rows": self.rows}, self.table())
+        with path.with_suffix(".csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(self._runs[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self._runs)
+
+    def table(self) -> str:
+        """In Markdown."""
+        return report.markdown(HEADER, [line(row) for row in self.rows])
+
+
+def compare(
+    scenes: Sequence[Scene],
+    policies: Sequence[str],
+    questions: int,
+    overrides: Mapping[str, Value],
+    results: Results,
+    endpoint: str,
+) -> None:
+    """Every policy in every scene that has no row yet. questions: of each split, at most."""
+    for scene in scenes:
+        missing = [policy for policy in policies if not results.has(scene, policy)]
+        if not missing:
+            continue
+        asked = load(scene.split, questions)
+        with service(endpoint, slots=SLOTS, kv_blocks=scene.kv_blocks) as there:
+            for policy in missing:
+                values = parameters(policy, scene.size, overrides)
+                row, runs = asyncio.run(measure(there, scene, asked, policy, values))
+                results.add(row, runs)
+                print(" | ".join(line(row)), flush=True)
 
 
 def main() -> None:
@@ -177,24 +166,27 @@ def main() -> None:
     options.add_argument(
         "--endpoint", default="", help="a running service (default: starts the embedded one)"
     )
-    options.add_argument("--splits", nargs="+", default=["medium", "hard", "hard2"])
+    names = [f"{scene.split}:{scene.size}" for scene in SCENES]
     options.add_argument(
-        "--policies", nargs="+", default=["vanilla", "self_consistency", "best_of_n", "gambit"]
+        "--scenes", nargs="+", choices=names, default=names, metavar="SPLIT:N", help=", ".join(names)
     )
-    options.add_argument("--questions", type=int, default=60, help="per split")
-    options.add_argument("--size", type=int, default=24, help="C = N")
-    options.add_argument("--slots", type=int, default=64)
-    options.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="overrides for gambit")
+    options.add_argument(
+        "--policies", nargs="+", choices=list(POLICIES), default=list(POLICIES), metavar="POLICY"
+    )
+    options.add_argument("--questions", type=int, default=60, help="per split, at most 60")
+    options.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="overrides of parameters")
     options.add_argument("--name", default="compare", help="of the result files")
+    options.add_argument("--resume", action="store_true", help="keep the rows that the result files have")
     options.add_argument("--quick", action="store_true", help="a small run that only shows that it works")
     args = options.parse_args()
+
+    scenes = [scene for scene, name in zip(SCENES, names, strict=True) if name in args.scenes]
     if args.quick:
-        args.splits, args.questions, args.size, args.name = ["medium"], 2, 8, "compare-quick"
-    with service(args.endpoint, slots=args.slots) as endpoint:
-        rows = asyncio.run(compare(endpoint, args))
-    table = markdown(HEADER, [line(row) for row in rows])
-    path = save(args.name, {"rows": [asdict(row) for row in rows]}, table)
-    print(f"\n{table}\n\nwritten to {path}")
+        scenes, args.questions, args.name = [Scene("medium", 8, 0)], 2, "compare-quick"
+    overrides = {name: json.loads(value) for name, value in (item.split("=", 1) for item in args.set)}
+    results = Results(args.name, resume=args.resume)
+    compare(scenes, args.policies, args.questions, overrides, results, args.endpoint)
+    print(f"\n{results.table()}\n\nwritten to {report.RESULTS / args.name}.json")
 
 
 if __name__ == "__main__":

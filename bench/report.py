@@ -23,7 +23,7 @@ def wilson(right: int, total: int, z: float = 1.96) -> tuple[float, float]:
     middle = p + z * z / (2 * total)
     half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
     scale = 1 + z * z / total
-    return (middle - half) / scale, (middle + half) / scale
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
 def quantile(values: list[float], q: float) -> float:

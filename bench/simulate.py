@@ -10,90 +10,48 @@ is no result.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from statistics import fmean
 
-from bench.report import markdown, quantile, save, wilson
+from bench import rows
+from bench.report import markdown, save
 from bench.simulation.scales import MEASURED, SCALES, Row, Scale, simulate
 from decoder_worker.policies import POLICIES
 
 HEADER = [
     "load",
     "policy",
-    "right, 95 % interval",
+    rows.ACCURACY,
     "generated tokens per request",
     "unique tokens per trace",
     "latency P50 / P90 / P97 / P99, s",
     "queueing P50 / P97, s",
     "completed traces/s",
-    "branches / prunings / stops / evictions per request",
+    rows.ACTIONS,
     "preemptions per request",
 ]
-# what a policy has to have done
-ACTS: Mapping[str, Callable[[Row], bool]] = {
-    "gambit": lambda row: total(row, "branches") > 0 and total(row, "pruned") > 0,
-    "sart": lambda row: total(row, "pruned") > 0,
-    "sart_no_prune": lambda row: total(row, "stopped") > 0,
-    "step": lambda row: total(row, "pruned") > 0,
-    "deepconf": lambda row: total(row, "pruned") + total(row, "stopped") > 0,
-    "slim_sc": lambda row: total(row, "pruned") > 0,
-    "rebase": lambda row: total(row, "branches") > 0 and total(row, "pruned") > 0,
-}
-
-
-def total(row: Row, name: str) -> float:
-    """The sum of a field over the requests."""
-    return float(sum(getattr(run, name) for run in row.runs))
 
 
 def summary(row: Row) -> dict[str, object]:
     """The numbers of a row."""
-    count = len(row.runs)
-    right = sum(run.right for run in row.runs)
-    latency, queued = ([getattr(run, name) for run in row.runs] for name in ("latency", "queued"))
-    traces = total(row, "roots") + total(row, "branches")
-    actions = ("branches", "pruned", "stopped", "evictions", "recomputed")
-    return {
-        "policy": row.policy,
-        "load": row.load,
-        "requests": count,
-        "right": right,
-        "accuracy": right / count,
-        "interval": wilson(right, count),
-        "generated": total(row, "generated") / count,
-        "unique": total(row, "generated") / traces,
-        "latency": {f"p{q}": quantile(latency, q / 100) for q in (50, 90, 97, 99)},
-        "latency_mean": fmean(latency),
-        "queued": {f"p{q}": quantile(queued, q / 100) for q in (50, 97)},
-        "traces_per_second": total(row, "finished") / row.seconds,
-        **{name: total(row, name) / count for name in actions},
-        "preemptions": row.preemptions / count,
-        "acted": row.policy not in ACTS or ACTS[row.policy](row),
-    }
+    found = rows.summary(row.policy, row.runs, row.seconds)
+    return {**found, "load": row.load, "preemptions": row.preemptions / len(row.runs)}
 
 
-def line(row: Row) -> list[str]:
+def line(found: Mapping[str, object]) -> list[str]:
     """The table's row."""
-    found, count = summary(row), len(row.runs)
-    low, high = wilson(sum(run.right for run in row.runs), count)
-
-    def numbers(values: object, digits: int = 1) -> str:
-        assert isinstance(values, dict)
-        return " / ".join(f"{value:.{digits}f}" for value in values.values())
-
-    acted = numbers({name: found[name] for name in ("branches", "pruned", "stopped", "evictions")})
     return [
-        f"{row.load:.2f}",
-        row.policy,
-        f"{found['right']}/{count} = {found['accuracy']:.3f} [{low:.3f}, {high:.3f}]",
-        f"{total(row, 'generated') / count / 1000:.2f} k",
+        f"{found['load']:.2f}",
+        str(found["policy"]),
+        rows.accuracy(found),
+        rows.thousands(found["generated"]),
         f"{found['unique']:.0f}",
-        numbers(found["latency"]),
-        numbers(found["queued"]),
+        rows.times(found, "latency", 50, 90, 97, 99),
+        rows.times(found, "queued", 50, 97),
         f"{found['traces_per_second']:.2f}",
-        acted if found["acted"] else f"{acted} (did not act: no result)",
+        rows.actions(found),
         f"{found['preemptions']:.1f}",
     ]
 
@@ -119,12 +77,21 @@ def main() -> None:
     options.add_argument("--policies", nargs="+", choices=list(POLICIES), metavar="POLICY")
     options.add_argument("--requests", type=int, help="of every policy, at every load")
     options.add_argument(
-        "--loads", type=float, nargs="+", default=[0.7], help=f"as multiples of {MEASURED}'s capacity"
+        "--loads",
+        type=float,
+        nargs="+",
+        help=f"as multiples of {MEASURED}'s capacity (default: 0.7; with --scale paper also 1.2)",
     )
     options.add_argument("--slots", type=int, help="of the engine")
     options.add_argument("--kv-blocks", type=int, help="of the engine")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--name", help="of the result files")
+    options.add_argument(
+        "--gate",
+        type=float,
+        metavar="TIMES",
+        help=f"fail unless, at the highest load, {MEASURED}'s P97 latency is so many times that of sart",
+    )
     options.add_argument("--quick", action="store_true", help="a small run that only shows that it works")
     args = options.parse_args()
 
@@ -140,15 +107,31 @@ def main() -> None:
     began = time.perf_counter()
     capacity = scale.capacity()
     print(f"{MEASURED} can serve {capacity:.4f} requests/s", flush=True)
-    rows = []
-    for load in args.loads:
+    found = []
+    for load in args.loads or scale.loads:
         for policy in scale.policies:
-            rows.append(simulate(scale, policy, load, load * capacity, requests))
-            print(" | ".join(line(rows[-1])), flush=True)
-    table = markdown(HEADER, [line(row) for row in rows])
-    result = {"seed": args.seed, "capacity": capacity, **settings(scale), "rows": [summary(r) for r in rows]}
+            found.append(summary(simulate(scale, policy, load, load * capacity, requests)))
+            print(" | ".join(line(found[-1])), flush=True)
+    table = markdown(HEADER, [line(row) for row in found])
+    result = {"seed": args.seed, "capacity": capacity, **settings(scale), "rows": found}
     path = save(name, result, table)
     print(f"\n{table}\n\nwritten to {path} after {time.perf_counter() - began:.0f} s")
+    if args.gate is not None:
+        times = p97_ratio(found)
+        print(
+            f"P97 latency of {MEASURED} is {times:.1f} times that of sart; at least {args.gate:g} are wanted"
+        )
+        sys.exit(times < args.gate)
+
+
+def p97_ratio(found: Sequence[Mapping[str, object]]) -> float:
+    """How many times as long as sart's is self_consistency's P97 latency, at the highest load."""
+    highest = max(float(str(row["load"])) for row in found)
+    p97 = {row["policy"]: row["latency"] for row in found if row["load"] == highest}
+    slow, fast = p97[MEASURED], p97["sart"]
+    assert isinstance(slow, Mapping)
+    assert isinstance(fast, Mapping)
+    return float(slow["p97"]) / float(fast["p97"])
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from bench import spying
-from bench.compare import Question, load
+from bench.asking import Question, load
 from bench.report import markdown, median_interval, quantile, save
 from bench.service import service
 from bench.step_hooks import hook_costs

@@ -35,8 +35,8 @@ class LocalConfig:
     bundled tiny reasoner. scorer: weights; None: `scorer.pt` in the model's directory if it has one, else the
     service runs without. process_reward: directory or name of a model that scores texts, instead of `scorer`.
     boundary_rule: where thoughts end, as the scorer was trained; None: the decoder worker's default. profile:
-    None: `tiny` for the bundled model, else `paper`. slots, max_context: None: the decoder worker's defaults.
-    startup_timeout: seconds for each service to become healthy.
+    None: `tiny` for the bundled model, else `paper`. slots, max_context, kv_blocks: None: the decoder worker's
+    defaults. startup_timeout: seconds for each service to become healthy.
     """
 
     port: int | None = DEFAULT_PORT
@@ -47,6 +47,7 @@ class LocalConfig:
     profile: str | None = None
     slots: int | None = None
     max_context: int | None = None
+    kv_blocks: int | None = None
     startup_timeout: float = STARTUP_TIMEOUT
 
 
@@ -133,6 +134,7 @@ def _services(config: LocalConfig, ports: _Ports, state: StateDirectory) -> list
         *(("--scorer", at(ports.prm_worker)) if scorer else ()),
         *(("--slots", config.slots) if config.slots is not None else ()),
         *(("--max-context", config.max_context) if config.max_context is not None else ()),
+        *(("--kv-blocks", config.kv_blocks) if config.kv_blocks is not None else ()),
     )
     # handing running searches back takes it a moment
     decoder_worker = Service(

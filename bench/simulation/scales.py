@@ -20,7 +20,8 @@ _WARM, _COOL = 0.2, 0.8  # of the requests: between them the engine is full
 @dataclass(frozen=True)
 class Scale:
     """profile: of the policies; overrides: of their parameters, by policy. trace_limit: most generated tokens
-    of a trace. requests, policies: how many and which, unless somebody asks for others."""
+    of a trace. requests, policies, loads: how many and which, unless somebody asks for others; a load is a
+    multiple of what self-consistency can serve."""
 
     world: World
     engine: ScriptedConfig
@@ -28,6 +29,7 @@ class Scale:
     trace_limit: int
     requests: int
     policies: tuple[str, ...] = tuple(POLICIES)
+    loads: tuple[float, ...] = (0.7,)
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def policy(self, name: str) -> Callable[[], Policy[Any]]:
@@ -73,8 +75,9 @@ def paper(seed: int) -> Scale:
         engine,
         "paper",
         trace_limit=32_000,
-        requests=100,
+        requests=2000,
         policies=("vanilla", "self_consistency", "sart", "sart_no_prune", "rebase"),
+        loads=(0.7, 1.2),
         overrides=overrides,
     )
 

@@ -60,6 +60,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add("--slots", metavar="B", type=int, help="traces that the engine decodes at once")
     add("--max-context", metavar="TOKENS", type=int, help="longest sequence, prompt included")
+    add("--kv-blocks", metavar="BLOCKS", type=int, help="size of the KV cache (default: what memory allows)")
     add(
         "--startup-timeout",
         metavar="SECONDS",
@@ -79,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
         profile=args.profile,
         slots=args.slots,
         max_context=args.max_context,
+        kv_blocks=args.kv_blocks,
         startup_timeout=args.startup_timeout,
     )
     with StopSignals() as signals:

@@ -60,7 +60,7 @@ async def searched(bench: Bench, policy: str, **parameters: object) -> tuple[Tre
 async def test_sart_prunes_by_reward_and_stops_at_m(redis_url: str, seed: int) -> None:
     engine = engine_of(seed)
     async with working(redis_url, engine) as bench:
-        record, events = await searched(bench, "sart", N=16, M=6, interval=40)
+        record, events = await searched(bench, "sart", N=16, M=6, alpha=0.5, interval=40)
     counts = record.counts
     assert counts["roots"] == counts["nodes"] == 16
     assert counts["pruned"] > 0
@@ -90,7 +90,9 @@ async def test_sart_checks_every_t_steps_with_the_phases_in_order(redis_url: str
     )
     engine.pace(0)
     async with working(redis_url, engine) as bench:
-        tree_id = await bench.start("sart", parameters={"N": 5, "M": 2, "beta": 1, "interval": 20})
+        tree_id = await bench.start(
+            "sart", parameters={"N": 5, "M": 2, "alpha": 0.5, "beta": 1, "interval": 20}
+        )
 
         async def added() -> bool:
             return len(engine.added) == 5

@@ -36,7 +36,7 @@ ASKED: Mapping[str, Mapping[str, Any]] = {
     "self_consistency": {"N": 12},
     "best_of_n": {"N": 12},
     "gambit": {"C": 12, "K": 3, "interval": 12, "warmup": 40, "N_max": 12},
-    "sart": {"N": 16, "M": 6, "interval": 40},
+    "sart": {"N": 16, "M": 6, "alpha": 0.5, "interval": 40},
     "sart_no_prune": {"N": 12, "M": 4},
     "step": {"N": 12},
     "rebase": {"W": 12},

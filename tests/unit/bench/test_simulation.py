@@ -16,7 +16,7 @@ import pytest
 
 from bench import report
 from bench.report import quantile
-from bench.simulate import main, summary
+from bench.simulate import main, p97_ratio, summary
 from bench.simulation.host import Ended, Request, Simulation
 from bench.simulation.scales import Row, Scale, poisson, simulate, tiny
 from bench.simulation.world import Lengths
@@ -212,3 +212,12 @@ def test_rebase_decodes_as_many_tokens_as_independent_traces() -> None:
     independent = fmean(run.generated for run in runs(scale, "self_consistency", 16))
     held = fmean(run.generated for run in runs(scale, "rebase", 16))
     assert held == pytest.approx(independent, rel=0.15)
+
+
+def test_an_overload_is_borne_by_sart_and_not_by_independent_traces() -> None:
+    """SART's claim: at 1.2 times what self-consistency can serve, its own latency grows without end."""
+    scale = replace(tiny(seed=3), overrides={name: {"N": 8} for name in ("self_consistency", "sart")})
+    rate = 1.2 * replace(scale, requests=40).capacity()
+    rows = [summary(simulate(scale, name, 1.2, rate, 300)) for name in ("self_consistency", "sart")]
+    assert p97_ratio(rows) > 5
+    assert p97_ratio([{**row, "load": 0.1} for row in reversed(rows)]) == p97_ratio(rows)

@@ -19,7 +19,8 @@ GROUPS = {"29": 0, "52": 1, "7": 2}
 
 def started(name: str = "sart", **overrides: object) -> Driver:
     """N = 6, M = 3, β = 3, α = 0.5, T = 40, reward = mean, unless told otherwise."""
-    driver = Driver(policy(name, **{"N": 6, **overrides}))
+    alpha = {"alpha": 0.5} if name == "sart" else {}
+    driver = Driver(policy(name, **{"N": 6, **alpha, **overrides}))
     driver.start()
     return driver
 
@@ -28,7 +29,7 @@ class TestWorkedExample:
     """N = 6, so M = 3 and β = 3; α = 0.5, T = 40."""
 
     def test_action_by_action(self) -> None:
-        driver = Driver(policy("sart", N=6))
+        driver = Driver(policy("sart", N=6, alpha=0.5))
         assert driver.policy.check_every == 40
         assert driver.start() == (SpawnRoot(),) * 6
 
@@ -125,7 +126,7 @@ class TestPhases:
         assert driver.steps() == (Prune(2), Prune(3), Prune(4), Prune(5), Finish())
 
     def test_only_branches_in_the_batch_are_pruned(self) -> None:
-        driver = Driver(policy("sart", N=6), slots=2)
+        driver = Driver(policy("sart", N=6, alpha=0.5), slots=2)
         driver.start()
         driver.think((1, 0.1), (2, 0.9))
         assert driver.steps() == (Prune(1),)
