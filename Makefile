@@ -8,8 +8,8 @@ PYTEST := $(BIN)/python -m pytest -W error
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test lint format mypy protos protos-check unit integration fault bench-compare \
-	bench-throughput bench-open-loop bench-scorer-kinds bench-store bench-worker bench-step bench-simulate bench-simulate-paper \
-	install install-dev lock clean
+	bench-throughput bench-open-loop bench-scorer-kinds bench-store bench-worker bench-step bench-simulate \
+	bench-simulate-paper install install-dev lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -68,7 +68,7 @@ def main() -> None:
         "--process-reward",
         type=Path,
         metavar="DIR",
-        help="a model that scores texts, made by `python -m bench.tiny_reasoner.process_reward`; none: left out",
+        help="a model that scores texts (python -m bench.tiny_reasoner.process_reward); none: left out",
     )
     add("--questions", type=int, default=60, help="of the hard split")
     add("--name", default="scorer_kinds", help="of the result files")

@@ -35,8 +35,8 @@ class LocalConfig:
     bundled tiny reasoner. scorer: weights; None: `scorer.pt` in the model's directory if it has one, else the
     service runs without. process_reward: directory or name of a model that scores texts, instead of `scorer`.
     boundary_rule: where thoughts end, as the scorer was trained; None: the decoder worker's default. profile:
-    None: `tiny` for the bundled model, else `paper`. slots, max_context, kv_blocks: None: the decoder worker's
-    defaults. startup_timeout: seconds for each service to become healthy.
+    None: `tiny` for the bundled model, else `paper`. slots, max_context, kv_blocks: None: the decoder
+    worker's defaults. startup_timeout: seconds for each service to become healthy.
     """
 
     port: int | None = DEFAULT_PORT
