@@ -63,3 +63,13 @@ def test_a_step_is_measured_part_by_part() -> None:
     for part in ("tap: vLLM's outputs read", "store: the call (redis-py)", "policy: decisions"):
         assert profile["parts"][part] > 0
     assert all(cost > 0 for cost in result["hooks_us"].values())
+
+
+def test_scorers_are_measured_alone_and_over_grpc() -> None:
+    result = quick("scorers")
+    measured = {timed["what"] for timed in result["times_ms"]}
+    for what in ("mlp", "sequence, float16 cache", "sequence, full, from boundary rows"):
+        assert what in measured
+    assert any(what.startswith("call, sequence, all histories") for what in measured)
+    for timed in result["times_ms"]:
+        assert 0 < timed["least"] <= timed["median"], timed
