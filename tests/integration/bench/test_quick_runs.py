@@ -73,3 +73,13 @@ def test_scorers_are_measured_alone_and_over_grpc() -> None:
     assert any(what.startswith("call, sequence, all histories") for what in measured)
     for timed in result["times_ms"]:
         assert 0 < timed["least"] <= timed["median"], timed
+
+
+def test_what_a_slow_scorer_costs_is_measured() -> None:
+    found = {(w["policy"], w["delay"]): w for w in quick("waiting")["searches"]}
+    assert all(w["tokens"] > 0 and w["rows"] > 0 for w in found.values())
+    # it decodes while scores are under way
+    assert found["gambit", 0.2]["waited"] == 0
+    assert found["gambit", 0.2]["tokens"] == found["gambit", 0.0]["tokens"]
+    # where the policy itself waits for scores, that is seen
+    assert found["rebase", 0.2]["share"] > 0.05

@@ -215,7 +215,7 @@ async def test_a_tree_goes_to_the_next_prm_worker_when_its_own_stops(redis_url: 
             await has_begun(engine)
             await decode(engine, 200)
             await until_scored(client, 20)
-            home = client._homes[tree_id].link.target
+            home = client.home_of(tree_id)
             await next(prm for prm in (one, two) if prm.target == home).stop()
             engine.pace(None)
             record = await ended(bench.store, tree_id)
