@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ import torch
 from bench.report import markdown, quantile, save
 from bench.running_worker import running_prm_worker
 from prm_worker.scorer_file import Metadata, ScorerFile, write_scorer_file
-from prm_worker.scorers.base import Float16Array, Float32Array, TracePart
+from prm_worker.scorers.base import Float32Array, TracePart
 from prm_worker.scorers.incremental import CACHE_DTYPES, SequenceScorer
 from prm_worker.scorers.mlp import LAYOUT, MlpScorer
 from prm_worker.scorers.sequence import SequenceNet, net_of
@@ -48,14 +48,15 @@ _TRACES_AT_ONCE = 8  # in full computation, to bound its memory
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """Milliseconds of one call for all traces: the median and the least of some. history: thoughts before the
-    new one."""
+    """Milliseconds of one call for all traces: the median and the least of some, and the median of the CPU
+    time of this process, which others on the machine disturb less. history: thoughts before the new one."""
 
     what: str
     hidden_size: int
     history: int
     median: float
     least: float
+    cpu: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +75,14 @@ class Workload:
 def timed(what: str, hidden_size: int, history: int, times: int, call: Callable[[], object]) -> Time:
     """Times a call, after one that is not counted."""
     call()
-    found = []
+    wall, cpu = [], []
     for _ in range(times):
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         call()
-        found.append(1e3 * (time.perf_counter() - started))
-    return Time(what, hidden_size, history, round(quantile(found, 0.5), 2), round(min(found), 2))
+        cpu.append(1e3 * (time.process_time() - used))
+        wall.append(1e3 * (time.perf_counter() - started))
+    found = (quantile(wall, 0.5), min(wall), quantile(cpu, 0.5))
+    return Time(what, hidden_size, history, *(round(value, 2) for value in found))
 
 
 def mlp_weights(hidden_size: int) -> dict[str, Tensor]:
@@ -87,12 +90,6 @@ def mlp_weights(hidden_size: int) -> dict[str, Tensor]:
     layers = (torch.nn.Linear(hidden_size, MLP_WIDTH), torch.nn.Linear(MLP_WIDTH, 1))
     tensors = [tensor.detach() for layer in layers for tensor in (layer.weight, layer.bias)]
     return dict(zip(LAYOUT, tensors, strict=True))
-
-
-def rows_of(workload: Workload, hidden_size: int, thought: int) -> Float32Array:
-    """The boundary rows of all traces at one thought."""
-    generator = np.random.default_rng(thought)
-    return generator.standard_normal((workload.traces, hidden_size), dtype=np.float32)
 
 
 def parts_of(workload: Workload, first: int) -> Sequence[TracePart]:
@@ -104,7 +101,7 @@ def measure(hidden_size: int, workload: Workload) -> list[Time]:
     times = workload.times
     mlp, sequence = mlp_weights(hidden_size), SequenceNet(hidden_size).state_dict()
     scorer = MlpScorer(mlp)
-    new = rows_of(workload, hidden_size, 10**6)
+    new = np.random.default_rng(0).standard_normal((workload.traces, hidden_size), dtype=np.float32)
     found = [timed("mlp", hidden_size, 0, 4 * times, lambda: scorer.score(new))]
     found += sequence_times(sequence, hidden_size, workload, new)
     for kind, weights in (("mlp", mlp), ("sequence", sequence)):
@@ -115,25 +112,25 @@ def measure(hidden_size: int, workload: Workload) -> list[Time]:
 def sequence_times(
     weights: dict[str, Tensor], hidden_size: int, workload: Workload, new: Float32Array
 ) -> list[Time]:
-    """The sequence scorer with caches of each kind, as histories grow, and without."""
+    """The sequence scorer with caches of each kind, for each length of history, and without."""
     net = net_of(weights)
     room = 2 * workload.traces * (workload.longest + 1) * 2 * net.width
+    drawn = np.random.default_rng(2).standard_normal((workload.traces, workload.longest, net.width))
+    history = drawn.astype(np.float16)
     found: list[Time] = []
     scores: dict[str, Float32Array] = {}
     for dtype, kind in CACHE_DTYPES.items():
         scorer = SequenceScorer(weights, cache_bytes=room * kind.itemsize, cache_dtype=dtype)
-        projected: list[Float16Array] = []
-        for thought in range(workload.longest + 1):
-            if thought in workload.histories:
-                call = partial(scorer.score_parts, new, parts_of(workload, thought))
-                found.append(timed(f"sequence, {dtype} cache", hidden_size, thought, workload.times, call))
-                scores[dtype] = call().scores
-            rows = rows_of(workload, hidden_size, thought)
-            scored = scorer.score_parts(rows, parts_of(workload, thought))
-            assert scored.projected is not None
-            projected.append(scored.projected)
-    history = torch.from_numpy(np.stack(projected[: workload.longest], axis=1)).float()
-    return found + full_times(net, history, workload, new, scores)
+        # slots lie as they do after many branches and ends: everywhere
+        np.random.default_rng(3).shuffle(scorer.cache._free)
+        for length in workload.histories:
+            parts = parts_of(workload, length)
+            scorer.drop(TREE, [])
+            scorer.score_parts(new, [replace(p, history=history[p.node, :length]) for p in parts])
+            call = partial(scorer.score_parts, new, parts)
+            found.append(timed(f"sequence, {dtype} cache", hidden_size, length, workload.times, call))
+            scores[dtype] = call().scores
+    return found + full_times(net, torch.from_numpy(history).float(), workload, new, scores)
 
 
 def full_times(
@@ -234,9 +231,9 @@ def table(found: Sequence[Time], workload: Workload) -> str:
     rows = []
     for what, history in dict.fromkeys((t.what, t.history) for t in found):
         own = [by_place[what, history, size] for size in sizes]
-        cells = [f"{t.median:,.1f} ({t.least:,.1f})" for t in own]
+        cells = [f"{t.median:,.1f} ({t.least:,.1f}; {t.cpu:,.1f})" for t in own]
         rows.append([what, f"{history}" if history else "–", *cells])
-    header = [f"ms for {workload.traces} new thoughts, median (least)", "thoughts before"]
+    header = [f"ms for {workload.traces} new thoughts, median (least; CPU here)", "thoughts before"]
     return markdown([*header, *(f"D = {size:,}" for size in sizes)], rows)
 
 
