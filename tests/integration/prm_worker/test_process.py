@@ -131,7 +131,7 @@ async def test_a_sequence_scorer_is_served_with_its_cache_and_for_another_model_
     write_scorer_file(path, ScorerFile(weights, replace(TRAINED_FOR, kind="sequence")))
     port = free_port()
     worker = await start_worker(
-        port, path, "--cache-mb", "16", "--cache-dtype", "float32", "--allow-mismatch", "true"
+        port, path, "--cache-mb", "16", "--cache-dtype", "float32", "--allow-mismatch"
     )
 
     async with open_channel(f"127.0.0.1:{port}") as channel:
