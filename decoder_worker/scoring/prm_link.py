@@ -219,9 +219,13 @@ class PrmLink:
 
     async def _settle(self, batch: Sequence[Queued]) -> None:
         """Asks for scores. What is not settled then is to be asked for again."""
+        assert self.info is not None
+        if self.info.reads_text and any(entry.row.texts is None for entry in batch):
+            for entry in batch:  # their search began when another kind of scorer was here
+                entry.error = "" if entry.row.texts is not None else "SCORER_CHANGED"
+            batch = [entry for entry in batch if not entry.settled]
         if not batch:
             return
-        assert self.info is not None
         calls = _Calls(self._stats)
         timeout = self._timeout(batch[0])
         try:

@@ -172,7 +172,8 @@ async def test_another_worker_goes_on_with_the_history_that_is_stored(redis_url:
         assert client.stats.histories > 0
 
 
-async def test_scores_of_two_scorers_do_not_mix(redis_url: str) -> None:
+@pytest.mark.parametrize("policy", ["gambit", "rebase"])
+async def test_scores_of_two_scorers_do_not_mix(redis_url: str, policy: str) -> None:
     """The second worker has another scorer: nothing is scored any more, and the search says so."""
     written = Written(Drawn(2))
     first, second = paused(written), paused(written)
@@ -181,7 +182,7 @@ async def test_scores_of_two_scorers_do_not_mix(redis_url: str) -> None:
         client_of(prm.target) as client,
         working(redis_url, first, scoring=client) as bench,
     ):
-        tree_id = await bench.start("gambit", parameters=dict(ASKED["gambit"]))
+        tree_id = await bench.start(policy, parameters=dict(ASKED[policy]))
         await has_begun(first)
         await decode(first, 260)
         scorer_id = client.scorer.scorer_id

@@ -135,3 +135,15 @@ async def test_long_texts_go_in_several_calls(monkeypatch: pytest.MonkeyPatch) -
     assert [round(item.score or 0, 2) for item in scored] == [0.9] * 8
     assert len(reader.calls) > 3
     assert all(call.ByteSize() <= 500 for call in reader.calls)
+
+
+async def test_rows_of_a_search_that_began_with_another_scorer_have_no_text() -> None:
+    tree, box = Writing(), Inbox()
+    trace = tree.root()
+    async with reading() as (reader, client):
+        new = tree.think(trace, "one")
+        old = BoundaryRow("old", 1, 0, 0, NAN_ROW)
+        client.submit([old, new], box.deliver)
+        scored = await box.wait_for(2)
+    assert {item.row.tree_id: item.error for item in scored} == {"old": "SCORER_CHANGED", "t": ""}
+    assert len(reader.calls) == 1
