@@ -29,7 +29,7 @@ from thoughtbeam.runtime.scorer_dataset_reader import Array, Traces
 
 _PER_BATCH = {"mlp": (32, 1024), "sequence": (8, 64)}  # least and most thoughts; traces
 _BATCHES = 16  # of an epoch, at least, where there is little data
-_RATE = {"mlp": 1e-3, "sequence": 5e-4}
+_RATE = {"mlp": 1e-3, "sequence": 3e-4}
 _DECAY = {"mlp": 0.01, "sequence": 0.05}
 _WARM_UP = 0.05  # of all batches
 

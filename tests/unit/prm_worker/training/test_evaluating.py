@@ -41,20 +41,12 @@ def _one_thread() -> None:
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """Of an MLP, a sequence scorer and confidence, on questions of their own."""
     folder = tmp_path_factory.mktemp("life")
-    data = draw(folder / "train", questions=30)
+    data = draw(folder / "train", questions=100, traces=8)
     judged = draw(folder / "judge", questions=40, seed=9, name="other")
-    for arch, epochs in (("mlp", "12"), ("sequence", "3")):
-        arguments = [
-            "--arch",
-            arch,
-            "--data",
-            str(data),
-            "--out",
-            str(folder / f"{arch}.pt"),
-            "--epochs",
-            "8",
-        ]
-        assert train.main([*arguments, "--test-share", "0", "--threads", "1"]) == 0
+    for arch, epochs in (("mlp", "4"), ("sequence", "3")):
+        arguments = ["--arch", arch, "--data", str(data), "--out", str(folder / f"{arch}.pt")]
+        arguments += ["--epochs", epochs, "--threads", "1"]
+        assert train.main([*arguments, "--test-share", "0"]) == 0
     scorers = [str(folder / "sequence.pt"), str(folder / "mlp.pt"), "confidence"]
     out = folder / "report"
     # the training data is given as well: its questions have to be left out
@@ -64,7 +56,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], st
 
 def test_questions_that_a_scorer_was_trained_on_are_left_out(report: tuple[dict[str, Any], str]) -> None:
     data = report[0]["data"]
-    assert (data["questions"], data["questions_left_out"]) == (40, 30)
+    assert (data["questions"], data["questions_left_out"]) == (40, 100)
     assert data["roots"] == 240
     assert data["training_questions_unknown"] == []
 
@@ -84,7 +76,7 @@ def test_a_scorer_that_knows_ranks_and_one_that_cannot_know_does_not(
 ) -> None:
     sequence, mlp, confidence = report[0]["scorers"]
     for knowing in (sequence, mlp):
-        assert knowing["by_depth"][-1]["low"] > 0.75
+        assert knowing["by_depth"][-1]["low"] > 0.65
         assert knowing["recommended_warmup"] is not None
         late = max(knowing["pruned"], key=lambda one: (one["tokens"] <= 60, one["tokens"]))
         assert late["right"] < late["by_chance"] < late["wrong"]

@@ -32,6 +32,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return draw(tmp_path_factory.mktemp("data"))
 
 
+@pytest.fixture(scope="module")
+def much(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Enough to learn from, also for a transformer."""
+    return draw(tmp_path_factory.mktemp("much"), questions=100, traces=8)
+
+
 def trained(data: Path, out: Path, *more: str, arch: str = "mlp", epochs: int = 6) -> Path:
     arguments = ["--arch", arch, "--data", str(data), "--out", str(out), "--epochs", str(epochs), *more]
     assert train.main([*arguments, "--threads", "1"]) == 0
@@ -82,17 +88,17 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(
 
 @pytest.mark.parametrize("arch", ["mlp", "sequence"])
 def test_what_is_trained_can_be_served_and_finds_what_there_is_to_find(
-    arch: str, data: Path, tmp_path: Path
+    arch: str, much: Path, tmp_path: Path
 ) -> None:
-    epochs = {"mlp": 20, "sequence": 3}[arch]
-    path = trained(data, tmp_path / "new" / "scorer.pt", arch=arch, epochs=epochs)
+    epochs = {"mlp": 5, "sequence": 3}[arch]
+    path = trained(much, tmp_path / "new" / "scorer.pt", arch=arch, epochs=epochs)
     scorer, metadata = load_scorer(path)
     assert (scorer.kind, scorer.hidden_size) == (arch, HIDDEN)
     assert (metadata.model_fingerprint, metadata.boundary_rule) == (ORIGIN.fingerprint, ORIGIN.boundary_rule)
     assert metadata.calibration["kind"] == "temperature"
     card = metadata.card
-    assert card["data"]["questions"] == {"train": 28, "stop": 6, "test": 6}
-    assert len(card["used_questions"]) == 34
+    assert card["data"]["questions"] == {"train": 70, "stop": 15, "test": 15}
+    assert len(card["used_questions"]) == 85
     assert card["training"]["seed"] == 0
     ranking = card["metrics"]["test"]["within_question_ranking_by_depth_percent"]
     assert ranking["100"] > 0.8
