@@ -193,7 +193,7 @@ def call_times(
             for sent, trace in zip(with_history, traces, strict=True):
                 sent.MergeFrom(trace)
             request = pb.ScoreRequest(rows=wire(new, "bfloat16"), traces=with_history)
-            what = f"call, sequence, all histories lost and sent ({request.ByteSize() / 2**20:.0f} MiB)"
+            what = "call, sequence, all histories lost and sent"
             few = max(2, workload.times // 5)
             found.append(timed(what, hidden_size, first, few, partial(score, request, anew=True)))
         for dtype in ("bfloat16", "float32"):
