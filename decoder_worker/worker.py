@@ -297,6 +297,10 @@ class Worker:
             "max_capacity": self.config.max_capacity,
             "scorer": self.config.scorer_kind,
         }
+        if self.scoring is not None:
+            # searches may name `confidence` at every worker
+            fields["scorer"] = self.scoring.scorer.kind or self.config.scorer_kind
+            fields["prm_workers"] = self.scoring.serving
         texts = {name: str(value) for name, value in fields.items()}
         try:
             await self.store.announce_worker(self.config.name, texts, self.config.lease_seconds)

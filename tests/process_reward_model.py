@@ -19,7 +19,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>")
-WORDS = ("step", "start", "user", "assistant", "so", "the")
+WORDS = ("12", "step", "start", "user", "assistant", "so", "the")
 
 
 def make_tokenizer(special: Sequence[str] = SPECIAL) -> Any:

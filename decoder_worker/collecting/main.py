@@ -50,7 +50,12 @@ def parser() -> argparse.ArgumentParser:
         default=2,
         help="branches of each question, from random boundaries of its traces (default 2)",
     )
-    add("--limit", type=_count(0), default=0, help="take only so many questions; 0: all (default)")
+    add(
+        "--limit",
+        type=_count(0),
+        default=0,
+        help="take only so many questions, a random sample of all lists; 0: all (default)",
+    )
     add(
         "--answer-mode",
         choices=MODES,

@@ -31,7 +31,10 @@ class Question:
 def read_questions(
     paths: Sequence[Path], mode: str, regex: str | None = None, limit: int = 0
 ) -> list[Question]:
-    """The questions of these lists, in order; one that comes again is left out. limit: most of them, 0: all.
+    """The questions of these lists; one that comes again is left out. limit: most of them, 0: all.
+
+    In the order of their keys, which is a random one and the same each time: however many of them are taken,
+    or done when a run is interrupted, they are a fair sample of all lists.
 
     mode, regex: how answers are read, as in AnswerMode. Raises QuestionError.
     """
@@ -48,7 +51,7 @@ def read_questions(
                 found.setdefault(question.key, question)
     if not found:
         raise QuestionError(f"questions: {', '.join(map(str, paths))}: there must be at least one question")
-    return list(found.values())[: limit or None]
+    return sorted(found.values(), key=lambda question: question.key)[: limit or None]
 
 
 def _check_mode(mode: str, regex: str | None) -> None:

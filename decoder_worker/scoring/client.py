@@ -86,6 +86,11 @@ class ScoringClient:
         """How many prm workers answer."""
         return sum(not link.away for link in self._links)
 
+    def home_of(self, tree_id: str) -> str | None:
+        """Address of the prm worker to which the tree's rows go; None: it has none under way."""
+        home = self._homes.get(tree_id)
+        return None if home is None else home.link.target
+
     async def info(self, *, timeout: float | None = None) -> ScorerInfo:
         """Asks what the prm workers serve, waiting for them up to `timeout` seconds, by default the deadline.
         One of them has to answer; the others are compared when they come.

@@ -83,6 +83,12 @@ class PrmLink:
     def away(self) -> bool:
         return self._pause > 0
 
+    @property
+    def _known(self) -> bool:
+        """Whether it has said what it serves, on this connection: on another it may be another one."""
+        connected = self._channel.get_state() is grpc.ChannelConnectivity.READY
+        return self.info is not None and connected
+
     async def ask(self, timeout: float) -> ScorerInfo:
         """What it serves, waiting for it. Raises what `ask` in info.py raises."""
         self.info = await ask(self._stub, self.target, timeout)
@@ -133,8 +139,9 @@ class PrmLink:
                 await self._rest()
             self._arrived.clear()
             self._deliver(self._take_old())
-            if self.away or self.info is None:
-                if loop.time() >= self._next_attempt and (self._queue or self.away):
+            if self.away or not self._known:
+                self._drops = {}  # what it is now has never heard of them
+                if loop.time() >= self._next_attempt:
                     await self._greet()
                 continue
             await self._send_drops()
@@ -212,9 +219,13 @@ class PrmLink:
 
     async def _settle(self, batch: Sequence[Queued]) -> None:
         """Asks for scores. What is not settled then is to be asked for again."""
+        assert self.info is not None
+        if self.info.reads_text and any(entry.row.texts is None for entry in batch):
+            for entry in batch:  # their search began when another kind of scorer was here
+                entry.error = "" if entry.row.texts is not None else "SCORER_CHANGED"
+            batch = [entry for entry in batch if not entry.settled]
         if not batch:
             return
-        assert self.info is not None
         calls = _Calls(self._stats)
         timeout = self._timeout(batch[0])
         try:

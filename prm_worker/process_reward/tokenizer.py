@@ -56,10 +56,11 @@ class PromptTokenizer:
     @classmethod
     def load(cls, model: str) -> PromptTokenizer:
         """model: directory or name. Raises TokenizerError."""
-        from transformers import AutoTokenizer
+        from transformers import PreTrainedTokenizerFast
 
         try:
-            return cls(AutoTokenizer.from_pretrained(model))
+            # AutoTokenizer would put Qwen's own way of splitting words in the place of tokenizer.json's
+            return cls(PreTrainedTokenizerFast.from_pretrained(model))
         except TokenizerError as error:
             raise TokenizerError(f"the tokenizer of model {model} {error}") from None
         except (OSError, ValueError) as error:

@@ -27,10 +27,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from prm_worker.training.networks import MlpNetwork, Network, SequenceNetwork
 from thoughtbeam.runtime.scorer_dataset_reader import Array, Traces
 
-_PER_BATCH = {"mlp": 1024, "sequence": 64}  # thoughts; traces
-_RATE = {"mlp": 1e-3, "sequence": 5e-4}
+_PER_BATCH = {"mlp": (32, 1024), "sequence": (8, 64)}  # least and most thoughts; traces
+_BATCHES = 16  # of an epoch, at least, where there is little data
+_RATE = {"mlp": 1e-3, "sequence": 3e-4}
 _DECAY = {"mlp": 0.01, "sequence": 0.05}
-_WARM_UP = 100  # batches
+_WARM_UP = 0.05  # of all batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,13 @@ def fit(
     optimizer = torch.optim.AdamW(
         network.module.parameters(), lr=_RATE[network.kind], weight_decay=_DECAY[network.kind]
     )
-    size = _PER_BATCH[network.kind]
     units = len(train) if network.kind == "sequence" else sum(len(traces.paths[trace]) for trace in train)
+    least, most = _PER_BATCH[network.kind]
+    size = min(most, max(least, units // _BATCHES))
     total = config.epochs * -(-units // size)
+    warm_up = max(1.0, _WARM_UP * total)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / _WARM_UP, max(0.0, 1 - step / total))
+        optimizer, lambda step: min((step + 1) / warm_up, max(0.0, 1 - step / total))
     )
     best_loss = start_loss = loss_of(network, traces, stop, weights)
     best, kept, epoch = 0, copy.deepcopy(network.module.state_dict()), 0

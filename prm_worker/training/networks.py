@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -59,15 +59,7 @@ class MlpNetwork:
     @classmethod
     def fresh(cls, traces: Traces, which: Array, device: torch.device) -> MlpNetwork:
         """An untrained one for rows like those of these traces."""
-        indices = np.unique(np.concatenate([traces.paths[trace] for trace in which]))
-        total, squares = np.zeros(traces.rows.shape[1]), np.zeros(traces.rows.shape[1])
-        for start in range(0, len(indices), _ROWS_AT_ONCE):
-            rows = traces.values(indices[start : start + _ROWS_AT_ONCE]).astype(np.float64)
-            total += rows.sum(axis=0)
-            squares += (rows**2).sum(axis=0)
-        mean = total / len(indices)
-        scale = np.sqrt(np.maximum(squares / len(indices) - mean**2, 0.0))
-        scale[scale < 1e-6 * max(scale.max(), 1e-30)] = 1.0  # constant: says nothing
+        mean, scale = _spread(traces, which, lambda rows: rows)
         return cls(torch.from_numpy(mean).float(), torch.from_numpy(scale).float(), device)
 
     def of_rows(self, rows: Tensor) -> Tensor:
@@ -108,6 +100,20 @@ class SequenceNetwork:
         self.module: nn.Module = self.net
         self._device = device
 
+    @classmethod
+    def fresh(cls, traces: Traces, which: Array, device: torch.device) -> SequenceNetwork:
+        """An untrained one for rows like those of these traces.
+
+        Its first LayerNorm begins with the gain and the bias that give each value of their normalised rows
+        mean 0 and variance 1: otherwise a value that is hundreds of times the others drowns them.
+        """
+        net = SequenceNet(traces.rows.shape[1])
+        mean, scale = _spread(traces, which, lambda rows: _normalised(rows, net.norm_in.eps))
+        with torch.no_grad():
+            net.norm_in.weight.copy_(torch.from_numpy(1 / scale))
+            net.norm_in.bias.copy_(torch.from_numpy(-mean / scale))
+        return cls(net, device)
+
     def batch(self, traces: Traces, which: Sequence[int], lengths: Sequence[int]) -> Tensor:
         """Logits [traces, longest] of the first thoughts of these traces, so many of each."""
         rows = np.zeros((len(which), max(lengths), traces.rows.shape[1]), dtype=np.float32)
@@ -141,7 +147,7 @@ def fresh_network(kind: str, traces: Traces, which: Array, device: torch.device)
     """An untrained network of this kind; its weights follow from torch's seed."""
     if kind == MLP:
         return MlpNetwork.fresh(traces, which, device)
-    return SequenceNetwork(SequenceNet(traces.rows.shape[1]), device)
+    return SequenceNetwork.fresh(traces, which, device)
 
 
 def network_of(stored: ScorerFile, device: torch.device) -> Network:
@@ -155,6 +161,28 @@ def network_of(stored: ScorerFile, device: torch.device) -> Network:
     except ValueError as error:
         raise ScorerFileError(str(error)) from error
     raise ScorerFileError(f"kind: is {kind!r}; must be one of {', '.join(ARCHITECTURES)}")
+
+
+def _spread(traces: Traces, which: Array, of: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """Mean and standard deviation, [D], of what `of` makes of the rows of these traces, float64 [rows, D]; 1
+    for what is constant and says nothing."""
+    indices = np.unique(np.concatenate([traces.paths[trace] for trace in which]))
+    total, squares = np.zeros(traces.rows.shape[1]), np.zeros(traces.rows.shape[1])
+    for start in range(0, len(indices), _ROWS_AT_ONCE):
+        rows = of(traces.values(indices[start : start + _ROWS_AT_ONCE]).astype(np.float64))
+        total += rows.sum(axis=0)
+        squares += (rows**2).sum(axis=0)
+    mean = total / len(indices)
+    scale = np.sqrt(np.maximum(squares / len(indices) - mean**2, 0.0))
+    scale[scale < 1e-6 * max(scale.max(), 1e-30)] = 1.0
+    return mean, scale
+
+
+def _normalised(rows: Array, eps: float) -> Array:
+    """LayerNorm without gain and bias."""
+    centred: Array = rows - rows.mean(axis=1, keepdims=True)
+    found: Array = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + eps)
+    return found
 
 
 def _alike(traces: Traces, which: Sequence[int] | Array) -> Iterator[list[int]]:

@@ -39,7 +39,7 @@ class Axis:
     def ticks(self) -> list[float]:
         """About five round numbers."""
         step = 10 ** math.floor(math.log10((self.end - self.start) / 4))
-        step *= next(factor for factor in (1, 2, 5, 10) if (self.end - self.start) / (step * factor) <= 6)
+        step *= next(factor for factor in (1, 2, 5, 10) if (self.end - self.start) / (step * factor) <= 7)
         first = math.ceil(self.start / step - 1e-9)
         last = math.floor(self.end / step + 1e-9)
         return [number * step for number in range(first, last + 1)]

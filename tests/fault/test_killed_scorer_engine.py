@@ -76,7 +76,7 @@ async def prm_worker(folder: Path) -> AsyncIterator[PrmWorker]:
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "prm_worker", "--listen", f"127.0.0.1:{port}"),
-            *("--process-reward", str(folder / "model")),
+            *("--process-reward", str(folder / "model"), "--dtype", "float32"),
             stdout=output,
             stderr=output,
         )

@@ -28,12 +28,11 @@ Array: TypeAlias = npt.NDArray[Any]
 
 # What rows must have in common to be read together; how many traces a question has may differ.
 _SHARED = ("fingerprint", "boundary_rule", "hidden_size")
-_ORIGIN_TYPES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("model", "fingerprint", "engine_version", "boundary_rule"), (str,)),
-    **dict.fromkeys(("hidden_size", "traces", "siblings"), (int,)),
-    "sampling": (dict,),
-    "answer_mode": (str,),
-    "answer_regex": (str,),
+_TEXTS = ("model", "fingerprint", "engine_version", "boundary_rule", "answer_mode", "answer_regex")
+_ORIGIN_TYPES: Mapping[str, tuple[type, str]] = {
+    **dict.fromkeys(_TEXTS, (str, "text")),
+    **dict.fromkeys(("hidden_size", "traces", "siblings"), (int, "whole number")),
+    "sampling": (dict, "dictionary"),
 }
 
 
@@ -88,11 +87,9 @@ def read_manifest(directory: Path) -> Manifest:
         raise DatasetError(f"{path}: format: is {found!r}; must be {FORMAT} for this release")
     try:
         origin = content["origin"]
-        for name, kinds in _ORIGIN_TYPES.items():
-            if not isinstance(origin[name], kinds):
-                raise DatasetError(
-                    f"{path}: origin.{name}: is {origin[name]!r}; must be a {kinds[0].__name__}"
-                )
+        for name, (kind, described) in _ORIGIN_TYPES.items():
+            if not isinstance(origin[name], kind):
+                raise DatasetError(f"{path}: origin.{name}: is {origin[name]!r}; must be a {described}")
         if content["dtype"] not in ("", *ROW_TYPES):
             raise DatasetError(
                 f"{path}: dtype: is {content['dtype']!r}; must be one of {', '.join(ROW_TYPES)}"
@@ -191,9 +188,11 @@ class _Assembly:
 def _read_shard(path: Path, dtype: str, hidden_size: int) -> Mapping[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as content:
+            if missing := [name for name in ARRAYS if name not in content.files]:
+                raise DatasetError(f"{path}: {missing[0]}: is missing; must be {ARRAYS[missing[0]][1]}")
             shard = {name: content[name] for name in ARRAYS}
-    except KeyError as error:
-        raise DatasetError(f"{path}: array {error.args[0]} is missing") from None
+    except DatasetError:
+        raise
     except (OSError, ValueError, EOFError) as error:
         raise DatasetError(f"{path}: cannot be read: {error}") from None
     traces, thoughts = len(shard["number"]), len(shard["positions"])

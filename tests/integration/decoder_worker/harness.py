@@ -113,6 +113,7 @@ class ScriptedScoring:
     exact: bool = False
     held: list[tuple[BoundaryRow, Deliver]] = field(default_factory=list)
     scorer: ScorerInfo = SCRIPTED
+    serving: int = 1
     dropped: list[tuple[str, int]] = field(default_factory=list)
 
     def submit(self, rows: Sequence[BoundaryRow], deliver: Deliver) -> None:

@@ -70,7 +70,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
     folder = tmp_path_factory.mktemp("model")
     reference.model.save(folder, reference.tokenizer)
     # so few blocks that two traces of the longest kind do not fit beside each other
-    config = EngineConfig(str(folder), kv_blocks=41, chunk=CHUNK)
+    config = EngineConfig(str(folder), dtype="float32", kv_blocks=41, chunk=CHUNK)
     tokenizer = PromptTokenizer.load(config.model)
     keeper = EngineKeeper(lambda: PoolingEngine.start(config))
     with warnings.catch_warnings():

@@ -70,6 +70,8 @@ def test_the_largest_call_fits_into_a_message(hidden_size: int) -> None:
         ["--max-rows", "-1"],
         ["--device", "abacus"],
         ["--device", "cuda:99"],
+        ["--cache-mb", "15"],
+        ["--cache-dtype", "bfloat16"],
     ],
 )
 def test_bad_flags_are_refused(flag: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from prm_worker.process_reward.prompt import Prompt, build_prompt
 from prm_worker.process_reward.tokenizer import ChatError, PromptTokenizer, TokenizerError
-from tests.process_reward_model import SPECIAL, make_tokenizer
+from tests.process_reward_model import SPECIAL, ProcessRewardModel, make_tokenizer
 
 MODELS_OWN = make_tokenizer()
 TOKENIZER = PromptTokenizer(MODELS_OWN)
@@ -106,6 +107,16 @@ def test_plain_texts_are_read_as_the_published_example_reads_them() -> None:
     prompt = prompt_of(steps, chat=[("system", "Be brief."), *CHAT])
     assert list(prompt.tokens) == expected[: len(prompt.tokens)]
     assert MODELS_OWN.decode(expected[len(prompt.tokens) :]) == "<|im_end|>\n"
+
+
+def test_a_models_tokenizer_is_what_its_file_says(tmp_path: Path) -> None:
+    # of this configuration transformers concludes that words are split as Qwen2 splits them
+    ProcessRewardModel(len(MODELS_OWN)).save(tmp_path, MODELS_OWN)
+    loaded = PromptTokenizer.load(str(tmp_path))
+    steps = ["steps 1234", "don't <extra_0> stop", "so\n\n  the"]
+    assert build_prompt(loaded, CHAT, steps, 0, ROOMY) == prompt_of(steps)
+    for text in ("steps 1234", "l\u2019été", "a  b\r\n\r\n\tc"):
+        assert MODELS_OWN.encode(text, add_special_tokens=False) == list(loaded.text(text, ROOMY))
 
 
 def test_what_the_chat_template_refuses_is_said() -> None:
