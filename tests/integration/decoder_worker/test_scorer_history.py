@@ -16,6 +16,7 @@ import torch
 
 from decoder_worker.engine.scripted_traces import Drawn
 from decoder_worker.scoring.client import BoundaryRow, Deliver, ScoringClient
+from decoder_worker.scoring.wire import scoring_id
 from prm_worker.scorer_file import Metadata
 from prm_worker.scorers.base import Float32Array
 from prm_worker.scorers.incremental import SequenceScorer
@@ -216,7 +217,7 @@ async def test_a_tree_goes_to_the_next_prm_worker_when_its_own_stops(redis_url: 
             await has_begun(engine)
             await decode(engine, 200)
             await until_scored(client, 20)
-            home = client.home_of(tree_id)
+            home = client.home_of(scoring_id(tree_id, 1))
             await next(prm for prm in (one, two) if prm.target == home).stop()
             engine.pace(None)
             record = await ended(bench.store, tree_id)
