@@ -149,7 +149,7 @@ async def ended_in_step(store: TreeStore, engine: Any, client: RowsKept, tree_id
     while not (await store.tree(tree_id)).state.terminal:
         await decode(engine, 10)
         async with asyncio.timeout(30):
-            while client.under_way and not (await store.tree(tree_id)).state.terminal:
+            while client.under_way and not (await store.tree(tree_id)).state.terminal:  # noqa: ASYNC110 - nothing announces it
                 await asyncio.sleep(0.01)
     return await ended(store, tree_id)
 
