@@ -41,6 +41,7 @@ def prepare(
     max_capacity: int,
     scorer: ScorerInfo | None,
     has_embedder: bool,
+    epoch: int = 1,
 ) -> tuple[SearchSpec, Policy[object]]:
     """Checks a search and makes its policy. profile: taken when the search names none. scorer: the worker's
     own, if it has one."""
@@ -80,6 +81,7 @@ def prepare(
         seed=search.seed,
         messages=tuple((message["role"], message["content"]) for message in _messages(search)),
         scorer=scorer if policy.needs_scores else None,
+        epoch=epoch,
     )
     return spec, policy
 

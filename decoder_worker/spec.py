@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from decoder_worker.embedding.queue import ThoughtText
 from decoder_worker.engine.base import SamplingSpec
 from decoder_worker.scoring.info import ScorerInfo
-from decoder_worker.scoring.wire import BoundaryRow
+from decoder_worker.scoring.wire import BoundaryRow, scoring_id
 from decoder_worker.tree_view import Trace
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class SearchSpec:
     """prompt: token ids. trace_limit: most generated tokens of one trace. token_budget: most generated tokens
     of the tree, 0 for no limit. deadline: seconds since the epoch. answer_mode: see answers/extraction.py.
     messages: (role, content) of the conversation. scorer: of its thoughts; None where the policy needs none.
+    epoch: under which the worker owns the tree.
     """
 
     tree_id: str
@@ -34,6 +35,12 @@ class SearchSpec:
     seed: int
     messages: tuple[tuple[str, str], ...] = ()
     scorer: ScorerInfo | None = None
+    epoch: int = 1
+
+    @property
+    def scoring_id(self) -> str:
+        """What scorers know the tree by."""
+        return scoring_id(self.tree_id, self.epoch)
 
 
 class Host(Protocol):

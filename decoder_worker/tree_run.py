@@ -135,6 +135,7 @@ class TreeRun:
             max_capacity=worker.config.max_capacity,
             scorer=None if worker.scoring is None else worker.scoring.scorer,
             has_embedder=worker.embedding is not None,
+            epoch=self.epoch,
         )
         self._log.fields(
             model=worker.engine.info.model,

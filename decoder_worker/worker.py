@@ -22,7 +22,7 @@ from decoder_worker.scheduler_view import SchedulerView
 from decoder_worker.scoring.base import ScoredRow, Scoring
 from decoder_worker.scoring.client import ScoringClient
 from decoder_worker.scoring.confidence import ConfidenceScoring
-from decoder_worker.scoring.wire import BoundaryRow
+from decoder_worker.scoring.wire import BoundaryRow, scoring_id
 from decoder_worker.search import Search
 from decoder_worker.slots import Slots
 from decoder_worker.tree_run import TreeRun
@@ -130,8 +130,8 @@ class Worker:
         finally:
             if self._trees.get(run.tree_id) is run:
                 del self._trees[run.tree_id]
-                if self.scoring is not None:
-                    self.scoring.forget(run.tree_id)
+            if self.scoring is not None:
+                self.scoring.forget(scoring_id(run.tree_id, run.epoch))
             self._settle_soon()
 
     def cancel(self, tree_id: str) -> None:
@@ -342,7 +342,7 @@ class Worker:
 
     def forget(self, search: Search, trace: Trace) -> None:
         if search.spec.scorer is not None:
-            self._scoring_of(search).drop(search.tree_id, trace.number)
+            self._scoring_of(search).drop(search.spec.scoring_id, trace.number)
 
     def _scoring_of(self, search: Search) -> Scoring:
         if search.spec.scorer is ConfidenceScoring.scorer:

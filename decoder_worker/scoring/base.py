@@ -33,7 +33,7 @@ Deliver: TypeAlias = Callable[[Sequence[ScoredRow]], None]
 
 
 class Scoring(Protocol):
-    """What scores thoughts. None of these wait."""
+    """What scores thoughts. Trees are named by their `scoring_id`. None of these wait."""
 
     @property
     def scorer(self) -> ScorerInfo: ...

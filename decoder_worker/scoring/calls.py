@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Bytes of rows, histories and texts in one call: a message has room for all else.
 CALL_BYTES = MAX_MESSAGE_BYTES // 2
-# How often the history of a trace is sent in one go. A prm worker that still forgets it is short of memory:
-# it is asked again after a pause.
+# Calls for one batch: without histories; with what of them is missing; and, for a prm worker that has
+# forgotten more meanwhile, with all of them, which leaves nothing to ask for.
 HISTORY_ATTEMPTS = 3
 
 _T = TypeVar("_T")
@@ -49,7 +49,7 @@ async def score_rows(
     timeout: float,
     on_call: Callable[[Sequence[Queued]], None],
 ) -> bool:
-    """Settles the entries of a batch, none of which is settled; False: it wants histories without an end.
+    """Settles the entries of a batch, none of which is settled; False: it wants histories that it was given.
 
     on_call: gets the entries of each call before it, in the order of the call. Raises grpc.RpcError; what was
     answered until then is settled.
@@ -120,7 +120,7 @@ def _take_scores(
     for number, run in enumerate(part):
         trace = batch[run.rows[0]].row.trace
         if trace is not None and wanted.get(number, run.first) < run.first:
-            run.history = b"".join(trace.history(wanted[number]))
+            run.history = b"".join(trace.history(0 if run.history else wanted[number]))
             again.append(run)
             place += len(run.rows)
             continue

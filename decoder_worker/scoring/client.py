@@ -37,7 +37,8 @@ log = EventLogger("decoder_worker.scoring.client")
 
 @dataclass(slots=True)
 class _Home:
-    """Where a tree's rows go. scorer: which scored its first; scores of another do not go with those."""
+    """Where a tree's rows go. scorer: that was known when the first of them came; scores of another do not go
+    with its own."""
 
     link: PrmLink
     scorer: ScorerInfo | None
@@ -84,7 +85,7 @@ class ScoringClient:
     @property
     def serving(self) -> int:
         """How many prm workers answer."""
-        return sum(not link.away for link in self._links)
+        return sum(link.info is not None and not link.away for link in self._links)
 
     def home_of(self, tree_id: str) -> str | None:
         """Address of the prm worker to which the tree's rows go; None: it has none under way."""
@@ -126,13 +127,13 @@ class ScoringClient:
                     f"the prm workers must serve one and the same scorer: {first} has {scorer.name}, "
                     f"{target} has {other.name}"
                 )
-        different = scorer.differences(
-            self._origin.model_fingerprint, self._origin.boundary_rule, self._hidden_size
-        )
-        if different and not scorer.mismatch_allowed:
-            raise ScorerMismatchError(
-                f"the scorer at {first} was trained for another engine: {'; '.join(different)}"
+            different = other.differences(
+                self._origin.model_fingerprint, self._origin.boundary_rule, self._hidden_size
             )
+            if different and not other.mismatch_allowed:
+                raise ScorerMismatchError(
+                    f"the scorer at {target} was trained for another engine: {'; '.join(different)}"
+                )
         return scorer
 
     # ---- rows
@@ -196,12 +197,12 @@ class ScoringClient:
         return home.scorer is None or self._scorer is None or home.scorer.identity == self._scorer.identity
 
     def _accepts(self, link: PrmLink, info: ScorerInfo) -> bool:
-        """Whether what a prm worker serves is what the others do. Where none of them serves any more what
-        they did, it is the new scorer, of trees that have no scores yet."""
+        """Whether what a prm worker serves is what the others do. Where none that answers serves any more
+        what they did, it is the new scorer, of trees that have no scores yet."""
         known = self._scorer
         if known is not None and info.identity != known.identity:
-            others = [other.info for other in self._links if other is not link and other.info is not None]
-            kept = any(other.identity == known.identity for other in others)
+            others = [other for other in self._links if other is not link and not other.away]
+            kept = any(other.info is not None and other.info.identity == known.identity for other in others)
             log.error(
                 "scorer_differs" if kept else "scorer_changed",
                 target=link.target,

@@ -55,7 +55,7 @@ class SearchScores:
         self._under_way[number] = self._under_way.get(number, 0) + 1
         self._settled.clear()
         return BoundaryRow(
-            tree_id=self._spec.tree_id,
+            tree_id=self._spec.scoring_id,
             node=number,
             thought=index,
             first_thought=trace.inherited_thoughts + index,

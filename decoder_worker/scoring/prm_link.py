@@ -73,6 +73,7 @@ class PrmLink:
         self._in_hand: Sequence[Queued] = ()  # taken from the queue: sent, or being delivered
         self._drops: dict[str, set[int] | None] = {}  # nodes of each tree, None: all of it
         self._arrived = asyncio.Event()
+        self._most = MAX_ROWS_PER_CALL  # less while it cannot score as many within the time of a call
         self._pause = 0.0  # between attempts; 0: the last call was answered
         self._next_attempt = 0.0  # loop time
 
@@ -179,7 +180,7 @@ class PrmLink:
     def _take(self) -> Sequence[Queued]:
         """The oldest rows that fit into one call."""
         assert self.info is not None
-        most = min(MAX_ROWS_PER_CALL, self.info.max_rows)
+        most = min(self._most, self.info.max_rows)
         taken: list[Queued] = []
         wanted: tuple[str, int] | None = None
         size = 0
@@ -237,6 +238,7 @@ class PrmLink:
             self._settle_failure(calls.sent, from_rpc_error(error))
             return
         calls.end()
+        self._most = min(MAX_ROWS_PER_CALL, self._most + 1)
         if done:
             self._answered()
         else:
@@ -248,6 +250,8 @@ class PrmLink:
         if status.code in NOT_ANSWERED:
             if not self.away:
                 log.warning("scorer_unreachable", target=self.target, code=status.code.name)
+            if status.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._most = max(1, len(sent) // 2)
             self._failed()
             return
         self._answered()

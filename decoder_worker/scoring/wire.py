@@ -24,9 +24,10 @@ _TRACE_BYTES = 128  # of a trace in a call, apart from its rows: generous
 
 @dataclass(frozen=True, slots=True)
 class BoundaryRow:
-    """One boundary to score. thought: its index in the trace's own thoughts, from 0; first_thought: its index
-    in the whole trace, inherited thoughts counted. trace: for a scorer that keeps a history. texts: for one
-    that reads texts. confidence: mean over the thought's tokens, where the engine gave them."""
+    """One boundary to score. tree_id: see `scoring_id`. thought: its index in the trace's own thoughts, from
+    0; first_thought: its index in the whole trace, inherited thoughts counted. trace: for a scorer that keeps
+    a history. texts: for one that reads texts. confidence: mean over the thought's tokens, where the engine
+    gave them."""
 
     tree_id: str
     node: int
@@ -46,6 +47,13 @@ class Run:
     rows: list[int]
     first: int
     history: bytes = b""
+
+
+def scoring_id(tree_id: str, epoch: int) -> str:
+    """What scorers know a tree by. Each owner has a name of its own for it: where it goes on from what was
+    stored, an earlier owner may have given the same numbers to other nodes, and may not know yet that it has
+    lost the tree."""
+    return f"{tree_id}@{epoch}"
 
 
 def is_finite(row: HiddenRow) -> bool:

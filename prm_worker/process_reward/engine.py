@@ -60,6 +60,9 @@ class PoolingEngine:
             llm._run_output_handler()
             llm.output_handler.add_done_callback(lambda _: engine.died.set())
             await engine._check(config)
+        except EngineDiedError as error:
+            await engine.close()
+            raise EngineStartError(f"the engine of model {config.model} died as it started") from error
         except BaseException:
             await engine.close()
             raise

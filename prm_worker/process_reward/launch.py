@@ -111,6 +111,8 @@ def _vllm_config(config: EngineConfig, *, on_cpu: bool) -> Any:
     from vllm.config import PoolerConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
 
+    from prm_worker.process_reward.vllm_scheduler import WatchedAsyncScheduler, WatchedScheduler
+
     arguments: dict[str, Any] = {
         "model": config.model,
         "dtype": config.dtype,
@@ -137,6 +139,8 @@ def _vllm_config(config: EngineConfig, *, on_cpu: bool) -> Any:
         raise EngineStartError(
             f"model {config.model} is of architecture {', '.join(architectures)}, must be {_ARCHITECTURE}"
         )
+    scheduler = made.scheduler_config
+    scheduler.scheduler_cls = WatchedAsyncScheduler if scheduler.async_scheduling else WatchedScheduler
     return made
 
 

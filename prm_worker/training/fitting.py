@@ -16,7 +16,7 @@ and costs half a pass. (Process labels from outcomes by prefix: Math-Shepherd, a
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ _PER_BATCH = {"mlp": (32, 1024), "sequence": (8, 64)}  # least and most thoughts
 _BATCHES = 16  # of an epoch, at least, where there is little data
 _RATE = {"mlp": 1e-3, "sequence": 3e-4}
 _DECAY = {"mlp": 0.01, "sequence": 0.05}
+_SORTED_BATCHES = 16  # whose traces are sorted by length together
 _WARM_UP = 0.05  # of all batches
 
 
@@ -167,8 +168,7 @@ def _sequence_losses(
     order = random.permutation(train)
     lengths = {int(trace): int(random.integers(1, len(traces.paths[trace]) + 1)) for trace in order}
     device = next(network.module.parameters()).device
-    for start in range(0, len(order), size):
-        batch = [int(trace) for trace in order[start : start + size]]
+    for batch in _of_like_length(order, lengths, size, random):
         ends = torch.tensor([lengths[trace] - 1 for trace in batch], device=device)
         logits = network.batch(traces, batch, [lengths[trace] for trace in batch])
         right = traces.right[batch]
@@ -177,3 +177,17 @@ def _sequence_losses(
             torch.from_numpy(right.astype(np.float32)).to(device),
             torch.from_numpy(np.where(right, weights[1], weights[0]).astype(np.float32)).to(device),
         )
+
+
+def _of_like_length(
+    order: Array, lengths: Mapping[int, int], size: int, random: np.random.Generator
+) -> Iterator[list[int]]:
+    """Batches of traces with prefixes of similar lengths, in random order: with any length beside any other,
+    most of a batch would be padding. order: traces in random order, of which a few batches at a time are
+    sorted."""
+    for start in range(0, len(order), size * _SORTED_BATCHES):
+        part = [int(trace) for trace in order[start : start + size * _SORTED_BATCHES]]
+        part.sort(key=lengths.__getitem__)
+        batches = [part[place : place + size] for place in range(0, len(part), size)]
+        for index in random.permutation(len(batches)):
+            yield batches[index]

@@ -16,7 +16,7 @@ from thoughtbeam.runtime.scorer_dataset_reader import Array, Traces
 
 MLP, SEQUENCE = "mlp", "sequence"
 ARCHITECTURES = (MLP, SEQUENCE)
-MLP_WIDTH = 512
+WIDTHS = {MLP: 512, SEQUENCE: 256}  # of the hidden layer; of the projected rows
 
 _ROWS_AT_ONCE = 8192
 
@@ -43,7 +43,7 @@ class MlpNetwork:
 
     kind = MLP
 
-    def __init__(self, mean: Tensor, scale: Tensor, device: torch.device, width: int = MLP_WIDTH) -> None:
+    def __init__(self, mean: Tensor, scale: Tensor, device: torch.device, width: int = WIDTHS[MLP]) -> None:
         self.module: nn.Module = nn.Sequential(nn.Linear(len(mean), width), nn.ReLU(), nn.Linear(width, 1))
         self.module.to(device)
         self._mean, self._scale, self._device = mean.to(device), scale.to(device), device
@@ -57,10 +57,10 @@ class MlpNetwork:
         return network
 
     @classmethod
-    def fresh(cls, traces: Traces, which: Array, device: torch.device) -> MlpNetwork:
+    def fresh(cls, traces: Traces, which: Array, device: torch.device, width: int) -> MlpNetwork:
         """An untrained one for rows like those of these traces."""
         mean, scale = _spread(traces, which, lambda rows: rows)
-        return cls(torch.from_numpy(mean).float(), torch.from_numpy(scale).float(), device)
+        return cls(torch.from_numpy(mean).float(), torch.from_numpy(scale).float(), device, width)
 
     def of_rows(self, rows: Tensor) -> Tensor:
         """Logits [rows] of rows [rows, D]."""
@@ -101,13 +101,13 @@ class SequenceNetwork:
         self._device = device
 
     @classmethod
-    def fresh(cls, traces: Traces, which: Array, device: torch.device) -> SequenceNetwork:
+    def fresh(cls, traces: Traces, which: Array, device: torch.device, width: int) -> SequenceNetwork:
         """An untrained one for rows like those of these traces.
 
         Its first LayerNorm begins with the gain and the bias that give each value of their normalised rows
         mean 0 and variance 1: otherwise a value that is hundreds of times the others drowns them.
         """
-        net = SequenceNet(traces.rows.shape[1])
+        net = SequenceNet(traces.rows.shape[1], width)
         mean, scale = _spread(traces, which, lambda rows: _normalised(rows, net.norm_in.eps))
         with torch.no_grad():
             net.norm_in.weight.copy_(torch.from_numpy(1 / scale))
@@ -143,11 +143,15 @@ class SequenceNetwork:
         return {name: tensor.detach().cpu().contiguous() for name, tensor in self.net.state_dict().items()}
 
 
-def fresh_network(kind: str, traces: Traces, which: Array, device: torch.device) -> Network:
-    """An untrained network of this kind; its weights follow from torch's seed."""
+def fresh_network(kind: str, traces: Traces, which: Array, device: torch.device, width: int = 0) -> Network:
+    """An untrained network of this kind; its weights follow from torch's seed. width: 0 for the kind's own.
+
+    Raises ValueError for a width that the kind cannot have.
+    """
+    width = width or WIDTHS[kind]
     if kind == MLP:
-        return MlpNetwork.fresh(traces, which, device)
-    return SequenceNetwork.fresh(traces, which, device)
+        return MlpNetwork.fresh(traces, which, device, width)
+    return SequenceNetwork.fresh(traces, which, device, width)
 
 
 def network_of(stored: ScorerFile, device: torch.device) -> Network:

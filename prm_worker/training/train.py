@@ -19,7 +19,7 @@ from prm_worker.training.calibrating import METHODS, TEMPERATURE, fit_calibratio
 from prm_worker.training.data import Split, questions_of, split_by_question
 from prm_worker.training.fitting import FitConfig, Fitted, fit
 from prm_worker.training.judging import DEPTHS, Judged, by_depth
-from prm_worker.training.networks import ARCHITECTURES, Network, fresh_network
+from prm_worker.training.networks import ARCHITECTURES, WIDTHS, Network, fresh_network
 from prm_worker.training.options import BAD_INPUT, FAILED, command, prepare, share, whole
 from thoughtbeam.runtime.scorer_dataset import DatasetError
 from thoughtbeam.runtime.scorer_dataset_reader import Array, Traces, read_traces
@@ -41,6 +41,12 @@ def parser() -> argparse.ArgumentParser:
         help="mlp: each thought by itself (STEP); sequence: with the thoughts before it",
     )
     add("--out", required=True, type=Path, metavar="FILE", help="scorer file to write (.pt)")
+    add(
+        "--width",
+        type=whole(0),
+        default=0,
+        help="of the scorer; 0: 512 for mlp, 256 for sequence (default)",
+    )
     add("--seed", type=whole(0), default=defaults.seed, help="of weights, order and split (default 0)")
     add("--epochs", type=whole(1), default=defaults.epochs, help=f"the most (default {defaults.epochs})")
     add(
@@ -78,7 +84,7 @@ def train(options: argparse.Namespace, device: torch.device) -> ScorerFile:
     )
     _say(sizes)
     torch.manual_seed(options.seed)
-    network = fresh_network(options.arch, traces, split.train, device)
+    network = fresh_network(options.arch, traces, split.train, device, options.width)
     config = FitConfig(options.epochs, options.patience, options.seed)
     fitted = fit(network, traces, split.train, split.stop, config, _say)
     logits = network.logits(traces, split.stop)
@@ -131,6 +137,7 @@ def _data(options: argparse.Namespace, traces: Traces, parts: Mapping[str, Array
 def _training(options: argparse.Namespace, config: FitConfig, fitted: Fitted) -> dict[str, Any]:
     return {
         "arch": options.arch,
+        "width": options.width or WIDTHS[options.arch],
         "seed": config.seed,
         "epochs": fitted.epochs,
         "best_epoch": fitted.best,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from decoder_worker.scoring.wire import scoring_id
 from prm_worker.scorer_file import ScorerFile, write_scorer_file
 from tests.integration.decoder_worker.harness import ended, working
 from tests.integration.decoder_worker.test_policies_handover import ASKED, decode, has_begun, paused
@@ -59,7 +60,7 @@ async def test_the_search_goes_on_with_the_other_and_misses_no_score(redis_url: 
             await has_begun(engine)
             await decode(engine, 150)
             await until_scored(client, 20)
-            home = client.home_of(tree_id)
+            home = client.home_of(scoring_id(tree_id, 1))
             assert home is not None
             engine.pace(None)
             await asyncio.sleep(0.05)

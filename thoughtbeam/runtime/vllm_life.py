@@ -103,3 +103,9 @@ def shut_down_llm(llm: Any) -> None:
         logger.setLevel(level)
     for process in processes:
         process.join()
+    # its __del__ would do it again, possibly when Python is ending and nothing can be called any more
+    llm.shutdown = _nothing
+
+
+def _nothing() -> None:
+    """In the place of what has been done."""

@@ -9,13 +9,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from decoder_worker.engine.scripted_traces import Drawn
-from decoder_worker.scoring.client import BoundaryRow, Deliver, ScoringClient
+from decoder_worker.scoring.client import BoundaryRow, Deliver, ScoredRow, ScoringClient
+from decoder_worker.scoring.wire import scoring_id
 from prm_worker.scorer_file import Metadata
 from prm_worker.scorers.base import Float32Array
 from prm_worker.scorers.incremental import SequenceScorer
@@ -41,16 +43,24 @@ HALF = 2e-3  # what keys and values in half precision cost at this width and the
 
 
 class RowsKept(ScoringClient):
-    """Keeps the rows that it was given: of each node, by the index of the thought among its own."""
+    """Keeps the rows that it was given: of each node, by the index of the thought among its own. under_way:
+    how many of them have not come back."""
 
     def __init__(self, targets: str, deadline: float = 60.0) -> None:
         super().__init__(targets, "scripted", "blank_line", deadline, hidden_size=HIDDEN)
         self.given: dict[int, dict[int, Float32Array]] = defaultdict(dict)
+        self.under_way = 0
 
     def submit(self, rows: Sequence[BoundaryRow], deliver: Deliver) -> None:
         for row in rows:
             self.given[row.node][row.thought] = np.frombuffer(row.row.data, "<f4")
-        super().submit(rows, deliver)
+        self.under_way += len(rows)
+
+        def back(scored: Sequence[ScoredRow]) -> None:
+            self.under_way -= len(scored)
+            deliver(scored)
+
+        super().submit(rows, back)
 
 
 @asynccontextmanager
@@ -133,6 +143,17 @@ async def test_scores_are_those_of_whole_traces(redis_url: str, policy: str) -> 
         assert client.stats.retries == 0
 
 
+async def ended_in_step(store: TreeStore, engine: Any, client: RowsKept, tree_id: str) -> TreeRecord:
+    """The tree at its end. Scores are never far behind what is decoded: else a slow prm worker gets a trace
+    in one call, and nothing of it can have been forgotten."""
+    while not (await store.tree(tree_id)).state.terminal:
+        await decode(engine, 10)
+        async with asyncio.timeout(30):
+            while client.under_way and not (await store.tree(tree_id)).state.terminal:  # noqa: ASYNC110 - nothing announces it
+                await asyncio.sleep(0.01)
+    return await ended(store, tree_id)
+
+
 async def test_what_a_prm_worker_has_forgotten_is_sent_again(redis_url: str) -> None:
     """Its cache holds the thoughts of a few traces only."""
     async with prm_worker(thoughts=36) as prm, client_of(prm.target) as client:
@@ -140,8 +161,7 @@ async def test_what_a_prm_worker_has_forgotten_is_sent_again(redis_url: str) -> 
         async with working(redis_url, engine, scoring=client) as bench:
             tree_id = await bench.start("gambit", parameters=dict(ASKED["gambit"]))
             await has_begun(engine)
-            engine.pace(None)
-            record = await ended(bench.store, tree_id)
+            record = await ended_in_step(bench.store, engine, client, tree_id)
             assert record.counts["branches"] > 5
             assert await assert_scored_as_a_whole(bench.store, record, client.given) > 40
         assert client.stats.histories > 10
@@ -216,7 +236,7 @@ async def test_a_tree_goes_to_the_next_prm_worker_when_its_own_stops(redis_url: 
             await has_begun(engine)
             await decode(engine, 200)
             await until_scored(client, 20)
-            home = client.home_of(tree_id)
+            home = client.home_of(scoring_id(tree_id, 1))
             await next(prm for prm in (one, two) if prm.target == home).stop()
             engine.pace(None)
             record = await ended(bench.store, tree_id)
@@ -241,8 +261,7 @@ async def test_a_row_that_is_no_number_is_left_out_for_good(redis_url: str) -> N
         async with working(redis_url, engine, scoring=client) as bench:
             tree_id = await bench.start("gambit", parameters=dict(ASKED["gambit"]))
             await has_begun(engine)
-            engine.pace(None)
-            record = await ended(bench.store, tree_id)
+            record = await ended_in_step(bench.store, engine, client, tree_id)
             compared = await assert_scored_as_a_whole(bench.store, record, client.given)
         assert compared < sum(len(rows) for rows in client.given.values())
         assert client.stats.histories > 0

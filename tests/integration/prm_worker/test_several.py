@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -132,6 +133,56 @@ async def test_one_is_enough_to_start_and_the_other_joins_if_it_has_the_same_sco
         async with served(port=port), asyncio.timeout(30):
             while client.serving < 2:  # noqa: ASYNC110 - nothing announces it
                 await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("gap", [0.0, 1.0])
+async def test_several_prm_workers_get_another_scorer_one_after_the_other(gap: float) -> None:
+    """gap: seconds without either; with none, the first comes back while the second still has the old one."""
+    ports = [free_port(), free_port()]
+    box = Inbox()
+    both = ",".join(f"127.0.0.1:{port}" for port in ports)
+    async with client_of(both) as client, AsyncExitStack() as second, AsyncExitStack() as replaced:
+        async with served(port=ports[0]):
+            await second.enter_async_context(served(port=ports[1]))
+            await client.info()
+            for tree in TREES:
+                client.submit([row_of(tree, 1, 0)], box.deliver)
+            await box.wait_for(len(TREES))
+        if gap:
+            await second.aclose()
+            await asyncio.sleep(gap)
+        await replaced.enter_async_context(served(port=ports[0], scorer=MlpScorer(OTHER)))
+        for tree in TREES:
+            client.submit([row_of(tree, 1, 1)], box.deliver)
+        await box.wait_for(2 * len(TREES))
+        await second.aclose()
+        async with served(port=ports[1], scorer=MlpScorer(OTHER)):
+            for tree in TREES:
+                client.submit([row_of(tree, 1, 2)], box.deliver)
+            await box.wait_for(3 * len(TREES), timeout=10)
+            async with asyncio.timeout(10):
+                while client.serving < 2:  # noqa: ASYNC110 - nothing announces it
+                    await asyncio.sleep(0.02)
+            assert client.scorer.scorer_id == MlpScorer(OTHER).scorer_id
+            for tree in TREES:
+                client.submit([row_of(f"new {tree}", 1, 0)], box.deliver)
+            scored = await box.wait_for(4 * len(TREES), timeout=10)
+            assert all(item.score is not None for item in scored[3 * len(TREES) :])
+
+
+async def test_each_prm_worker_has_to_fit_the_engine() -> None:
+    elsewhere = replace(TRAINED_FOR, model_fingerprint="another-model")
+    async with served(elsewhere, allow_mismatch=True) as lenient, served(elsewhere) as strict:
+        for order in ([lenient, strict], [strict, lenient]):
+            async with client_of(targets(order)) as client:
+                with pytest.raises(ScorerMismatchError, match=f"{strict.target} was trained for another"):
+                    await client.info()
+
+
+async def test_one_that_has_never_answered_does_not_count() -> None:
+    async with served() as one, client_of(f"{one.target},127.0.0.1:{free_port()}") as client:
+        await client.info(timeout=0.3)
+        assert client.serving == 1
 
 
 async def test_a_scorer_that_is_replaced_scores_what_has_no_scores_yet() -> None:

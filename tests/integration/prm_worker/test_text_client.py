@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,10 +27,12 @@ MESSAGES = [("system", "Count."), ("user", "6 * 7?")]
 
 
 class Reader(scoring_pb2_grpc.ScorerServiceServicer):
-    """Scores a step by its length in hundredths; more than a hundred characters are beyond its context."""
+    """Scores a step by its length in hundredths; more than a hundred characters are beyond its context.
+    seconds: that a trace takes."""
 
     def __init__(self) -> None:
         self.calls: list[pb.ScoreTextRequest] = []
+        self.seconds = 0.0
 
     async def GetScorerInfo(self, request: Any, context: Any) -> pb.GetScorerInfoResponse:  # noqa: N802
         return pb.GetScorerInfoResponse(kind="process_reward", max_rows=16, scorer_id="reader")
@@ -42,6 +45,7 @@ class Reader(scoring_pb2_grpc.ScorerServiceServicer):
 
     async def ScoreText(self, request: pb.ScoreTextRequest, context: Any) -> pb.ScoreTextResponse:  # noqa: N802
         self.calls.append(request)
+        await asyncio.sleep(self.seconds * len(request.traces))
         wanted = [step for trace in request.traces for step in trace.steps[trace.first_step :]]
         scores = [len(step) / 100 if len(step) <= 100 else math.nan for step in wanted]
         data = np.array(scores, "<f4").tobytes()
@@ -147,3 +151,17 @@ async def test_rows_of_a_search_that_began_with_another_scorer_have_no_text() ->
         scored = await box.wait_for(2)
     assert {item.row.tree_id: item.error for item in scored} == {"old": "SCORER_CHANGED", "t": ""}
     assert len(reader.calls) == 1
+
+
+async def test_a_scorer_that_needs_longer_than_a_call_may_take_is_asked_for_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("decoder_worker.scoring.prm_link.CALL_TIMEOUT", 1.0)
+    tree, box = Writing(), Inbox()
+    async with reading() as (reader, client):
+        reader.seconds = 0.1
+        rows = [tree.think(tree.root(), str(number)) for number in range(16)]
+        client.submit(rows, box.deliver)
+        scored = await box.wait_for(16, timeout=20)
+    assert all(item.score is not None for item in scored)
+    assert client.stats.lost == 0

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from decoder_worker.engine.base import HiddenRow
 from decoder_worker.engine.scripted_traces import ScriptedTokenizer, text_tokens
-from decoder_worker.scoring.calls import parts
+from decoder_worker.scoring.calls import Origin, parts, score_rows
 from decoder_worker.scoring.confidence import confidence_score
+from decoder_worker.scoring.info import ScorerInfo
+from decoder_worker.scoring.queued import Queued
 from decoder_worker.scoring.text_wire import encode_texts
 from decoder_worker.scoring.texts import ThoughtTexts
 from decoder_worker.scoring.wire import BoundaryRow, encode_request, request_order
 from decoder_worker.tree_view import Trace, TreeView
+from thoughtbeam.v1 import scoring_pb2 as pb
 from tree_store.model import NodeState, Thought
 
 ROW = HiddenRow(0, b"\0" * 8, "float16")
@@ -173,3 +176,40 @@ def test_the_score_of_a_confidence_is_that_of_the_formula() -> None:
     scores = [confidence_score(float(c)) for c in confidences]
     assert scores == sorted(scores)
     assert all(0 <= score < 1 for score in scores)
+
+
+class Forgetful:
+    """In the place of a prm worker whose memory is short: with each answer it has less of a trace."""
+
+    def __init__(self, *known: int) -> None:
+        self.known = list(known)
+        self.asked: list[int] = []
+
+    async def Score(self, request: pb.ScoreRequest, timeout: float) -> pb.ScoreResponse:  # noqa: N802
+        (trace,) = request.traces
+        sent = len(trace.history.data) // 2
+        known = self.known.pop(0) if self.known else 0
+        missing = known + sent < trace.first_thought
+        self.asked.append(sent)
+        values = np.full(trace.rows, math.nan if missing else 0.5, "<f4")
+        return pb.ScoreResponse(
+            scores=pb.Tensor(dtype=pb.DATA_TYPE_FLOAT32, shape=[trace.rows], data=values.tobytes()),
+            projected=pb.Tensor(dtype=pb.DATA_TYPE_FLOAT16, shape=[trace.rows, 1], data=b"\0\0" * trace.rows),
+            need_history=[pb.NeedHistory(trace=0, from_thought=known)] if missing else [],
+        )
+
+
+@pytest.mark.parametrize("known", [(9,), (5,), (0,), (5, 0), (7, 4, 0), (8, 7, 6, 5)])
+async def test_whatever_is_forgotten_meanwhile_a_trace_is_scored_in_the_end(known: tuple[int, ...]) -> None:
+    growth = Growth()
+    growth.root()
+    trace = growth.view[1]
+    for _ in range(9):
+        growth.think(trace, scored=True)
+    growth.think(trace, scored=False)
+    entry = Queued(growth.row(trace), lambda scored: None, 0.0)
+    stub: Any = Forgetful(*known)
+    scorer = ScorerInfo("sequence", history_size=1)
+    assert await score_rows(stub, scorer, Origin("f", "r"), [entry], 1.0, lambda sent: None)
+    assert entry.score == 0.5
+    assert len(stub.asked) <= 3

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from prm_worker.process_reward.engine import EngineDiedError
+from prm_worker.process_reward.engine import EngineDiedError, PoolingEngine
 from prm_worker.process_reward.keeper import EngineKeeper
-from prm_worker.process_reward.launch import EngineStartError
+from prm_worker.process_reward.launch import EngineConfig, EngineStartError, Launched
 
 
 class Mortal:
@@ -105,3 +105,31 @@ async def test_it_can_be_stopped_while_there_is_no_engine() -> None:
 async def test_the_first_engine_has_to_start() -> None:
     with pytest.raises(EngineStartError):
         await EngineKeeper(Starts(1)).open()
+
+
+class _Dying(PoolingEngine):
+    """Dies of its first prompt."""
+
+    async def _check(self, config: EngineConfig) -> None:
+        raise EngineDiedError
+
+
+class _Llm:
+    """In the place of vLLM's AsyncLLM, so that there is something to watch."""
+
+    def _run_output_handler(self) -> None:
+        self.output_handler = asyncio.ensure_future(asyncio.sleep(0))
+
+
+async def test_an_engine_that_dies_as_it_starts_has_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the keeper tries again; any other error would end the prm worker."""
+    ended: list[_Llm] = []
+
+    async def launched(config: EngineConfig) -> Launched:
+        return Launched(_Llm(), 64, 8, 8, "digest")
+
+    monkeypatch.setattr("prm_worker.process_reward.engine.launch", launched)
+    monkeypatch.setattr("prm_worker.process_reward.launch.shut_down_llm", ended.append)
+    with pytest.raises(EngineStartError, match="the engine of model m died as it started"):
+        await _Dying.start(EngineConfig("m"))
+    assert len(ended) == 1
