@@ -256,7 +256,7 @@ async def test_a_row_that_is_no_number_is_left_out_for_good(redis_url: str) -> N
     def score(random: Random) -> float:
         return math.nan if random.random() < 0.1 else random.random()
 
-    async with prm_worker(thoughts=80) as prm, client_of(prm.target) as client:
+    async with prm_worker(thoughts=36) as prm, client_of(prm.target) as client:
         engine = paused(Written(Drawn(3, correlation=0.0, noise=0.0, quality=score)))
         async with working(redis_url, engine, scoring=client) as bench:
             tree_id = await bench.start("gambit", parameters=dict(ASKED["gambit"]))
