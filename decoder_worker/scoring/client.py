@@ -181,8 +181,10 @@ class ScoringClient:
         if home is None:
             first = self._links[crc32(tree_id.encode()) % len(self._links)]
             home = self._homes[tree_id] = _Home(self._present(first) or first, self._scorer)
-        elif home.link.away:
-            home.link = self._present(home.link) or home.link
+        elif home.link.away and (present := self._present(home.link)) is not None:
+            home.link = present
+            # what it may remember of an earlier stay can hold a thought whose score never came
+            present.drop(tree_id, None)
         return home
 
     def _present(self, link: PrmLink) -> PrmLink | None:

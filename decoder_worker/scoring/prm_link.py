@@ -141,7 +141,6 @@ class PrmLink:
             self._arrived.clear()
             self._deliver(self._take_old())
             if self.away or not self._known:
-                self._drops = {}  # what it is now has never heard of them
                 if loop.time() >= self._next_attempt:
                     await self._greet()
                 continue

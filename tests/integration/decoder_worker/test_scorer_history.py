@@ -256,7 +256,7 @@ async def test_a_row_that_is_no_number_is_left_out_for_good(redis_url: str) -> N
     def score(random: Random) -> float:
         return math.nan if random.random() < 0.1 else random.random()
 
-    async with prm_worker(thoughts=80) as prm, client_of(prm.target) as client:
+    async with prm_worker() as prm, client_of(prm.target) as client:
         engine = paused(Written(Drawn(3, correlation=0.0, noise=0.0, quality=score)))
         async with working(redis_url, engine, scoring=client) as bench:
             tree_id = await bench.start("gambit", parameters=dict(ASKED["gambit"]))
@@ -264,7 +264,6 @@ async def test_a_row_that_is_no_number_is_left_out_for_good(redis_url: str) -> N
             record = await ended_in_step(bench.store, engine, client, tree_id)
             compared = await assert_scored_as_a_whole(bench.store, record, client.given)
         assert compared < sum(len(rows) for rows in client.given.values())
-        assert client.stats.histories > 0
 
 
 async def test_traces_that_have_ended_are_dropped(redis_url: str) -> None:

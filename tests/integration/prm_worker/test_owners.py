@@ -1,8 +1,12 @@
-"""A tree that changes hands: its next owner has other nodes of the numbers that the one before gave last."""
+"""A tree that changes hands: its next owner has other nodes of the numbers that the one before gave last, and
+a prm worker to which it comes back may remember what never became part of it."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +20,7 @@ from decoder_worker.scoring.client import ScoredRow, ScoringClient
 from decoder_worker.scoring.of_search import SearchScores
 from decoder_worker.spec import SearchSpec
 from decoder_worker.tree_view import Trace, TreeView
+from prm_worker.scorers.base import Float32Array, Scored, TracePart
 from prm_worker.scorers.incremental import SequenceScorer
 from tests.integration.prm_worker.clients import Inbox, client_of, hidden
 from tests.integration.prm_worker.serving import HIDDEN, TRAINED_FOR, served
@@ -96,3 +101,45 @@ async def test_no_trace_is_taken_for_one_that_an_earlier_owner_had() -> None:
         after = await second.think(new, rows[:1])
         assert np.isfinite(np.array(after, float)).all()
         client.forget(second.name)
+
+
+class Late(SequenceScorer):
+    """Its answers can be held back once it has scored."""
+
+    seconds = 0.0
+
+    def score_parts(self, rows: Float32Array, parts: Sequence[TracePart]) -> Scored:
+        scored = super().score_parts(rows, parts)
+        time.sleep(self.seconds)
+        return scored
+
+
+async def test_what_a_prm_worker_scored_in_vain_is_no_history_when_the_tree_comes_back() -> None:
+    rows = some_rows(4, seed=6)
+    late = [Late(sequence_weights(HIDDEN, WIDTH), cache_dtype="float32") for _ in range(2)]
+    async with AsyncExitStack() as stack:
+        prms: dict[str, tuple[Late, AsyncExitStack]] = {}
+        for scorer in late:
+            own = await stack.enter_async_context(AsyncExitStack())
+            prm = await own.enter_async_context(served(SEQUENCE, scorer=scorer))
+            prms[prm.target] = scorer, own
+        client = await stack.enter_async_context(client_of(",".join(prms), deadline=1.0))
+        await client.info()
+        owner = Owner(client, epoch=1)
+        trace = owner.add()
+        scores = [*await owner.think(trace, rows[:1])]
+        home = client.home_of(owner.name)
+        assert home is not None
+        prms[home][0].seconds = 1.5
+        assert await owner.think(trace, rows[1:2]) == [None]  # it was lost
+        prms[home][0].seconds = 0.0
+        scores += await owner.think(trace, rows[2:3])
+        other = client.home_of(owner.name)
+        assert other not in (None, home)
+        async with asyncio.timeout(10):
+            while client.serving < 2:  # noqa: ASYNC110 - nothing announces it
+                await asyncio.sleep(0.02)
+        await prms[str(other)][1].aclose()
+        scores += await owner.think(trace, rows[3:])
+        assert client.home_of(owner.name) == home
+    assert scores == pytest.approx(right_scores(torch.cat((rows[:1], rows[2:]))), abs=1e-3)
