@@ -64,7 +64,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     programs = parser.add_subparsers(metavar="PROGRAM", required=True)
     for name, program in _PROGRAMS.items():
         own = programs.add_parser(name, help=program.help, add_help=False, prefix_chars=_NO_PREFIX)
-        own.add_argument("arguments", nargs="*")
+        own.add_argument("arguments", nargs="*", help="of the program; its own --help tells them")
         own.set_defaults(run=run, program=name)
 
 

@@ -121,9 +121,9 @@ def test_what_is_written_is_read_back(dtype: str) -> None:
                 index = base + number
                 assert traces.parent[index] == (base + trace.parent if trace.parent != ROOT else ROOT)
                 inherited = thoughts[trace.parent][: trace.fork_thought] if trace.parent != ROOT else []
-                whole = np.concatenate([np.reshape(inherited, (-1, 3)), bits(trace, dtype)]).astype(
-                    ROW_TYPES[dtype]
-                )
+                # never as another type on the way: casting a signalling NaN warns
+                before = np.reshape(np.asarray(inherited, dtype=ROW_TYPES[dtype]), (-1, 3))
+                whole = np.concatenate([before, bits(trace, dtype)])
                 thoughts.append(whole)
                 kept = traces.rows[traces.paths[index]]
                 finite = np.isfinite(traces.values(np.arange(len(traces.rows)))).all(axis=1)
