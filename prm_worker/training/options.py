@@ -62,6 +62,17 @@ def whole(least: int) -> Callable[[str], int]:
     return read
 
 
+def rate(text: str) -> float:
+    """Reads a learning rate, in (0, 1]."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"is {text!r}; must be a number above 0, up to 1")
+    return value
+
+
 def share(text: str) -> float:
     """Reads a share, in [0, 0.5]."""
     try:
