@@ -26,7 +26,13 @@ def command(name: str, description: str) -> argparse.ArgumentParser:
         help="data sets of one model, as `thoughtbeam scorer collect` made them",
     )
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 … (default cpu)")
-    parser.add_argument("--threads", type=whole(0), default=0, help="of the CPU; 0: torch's choice (default)")
+    parser.add_argument(
+        "--threads",
+        type=whole(0),
+        default=1,
+        help="of the CPU; 0: torch's choice (default 1: small batches gain nothing from more, and on a busy "
+        "machine these wait for each other)",
+    )
     return parser
 
 
