@@ -116,7 +116,7 @@ def evaluate(options: argparse.Namespace, device: torch.device) -> tuple[dict[st
         at = options.at or token_depths(judged)[1::4]
         verdicts.append(
             Verdict(
-                name=Path(name).name,
+                name=_short(name, options.scorer),
                 metadata=metadata[name],
                 by_depth=by_depth(judged),
                 by_tokens=depths,
@@ -140,6 +140,13 @@ def evaluate(options: argparse.Namespace, device: torch.device) -> tuple[dict[st
     return _plain(report), page(_plain(report))
 
 
+def _short(name: str, every: Sequence[str]) -> str:
+    """A file's name, with its directory where another one is called the same."""
+    path = Path(name)
+    alone = sum(Path(other).name == path.name for other in every) == 1
+    return path.name if alone else f"{path.resolve().parent.name}/{path.name}"
+
+
 def confidence_scores(confidences: Array) -> Array:
     """The scorer `confidence`: 1 - ln k / c of each thought, in [0, 1); 0 where c is not known."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -156,7 +163,7 @@ def _data(
     metadata: Mapping[str, Metadata],
 ) -> dict[str, Any]:
     unknown = [
-        Path(name).name
+        _short(name, options.scorer)
         for name, own in metadata.items()
         if own.kind != CONFIDENCE and "used_questions" not in own.card
     ]
@@ -222,13 +229,24 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
 def machine(engine_version: str) -> dict[str, Any]:
     """Where and with what the report was made."""
     return {
-        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_name(),
+        "system": f"{platform.system()} {platform.release()}",
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "engine": engine_version,
     }
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 def _fields(one: Any) -> dict[str, Any]:

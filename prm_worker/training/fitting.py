@@ -29,17 +29,21 @@ from thoughtbeam.runtime.scorer_dataset_reader import Array, Traces
 
 _PER_BATCH = {"mlp": (32, 1024), "sequence": (8, 64)}  # least and most thoughts; traces
 _BATCHES = 16  # of an epoch, at least, where there is little data
-_RATE = {"mlp": 1e-3, "sequence": 3e-4}
-_DECAY = {"mlp": 0.01, "sequence": 0.05}
+# A low one, and what weights decay to, keep a small set of traces from being learned by heart: on the bundled
+# model ten times the rate ranks unseen questions worse (0.74 against 0.77 of the pairs at the end).
+RATE = 1e-4
+_DECAY = 0.1
 _SORTED_BATCHES = 16  # whose traces are sorted by length together
 _WARM_UP = 0.05  # of all batches
 
 
 @dataclass(frozen=True, slots=True)
 class FitConfig:
-    """epochs: the most. patience: epochs without a lower loss on the stopping questions after which it ends;
-    the weights of the best epoch are kept."""
+    """rate: learning rate at its highest; 0: RATE. epochs: the most. patience: epochs
+    without a lower loss on the stopping questions after which it ends; the weights of the best epoch are
+    kept."""
 
+    rate: float = 0.0
     epochs: int = 40
     patience: int = 8
     seed: int = 0
@@ -73,9 +77,7 @@ def fit(
     """Trains the network in place. report: called with a line after each epoch."""
     random = np.random.default_rng(config.seed)
     weights = class_weights(traces.right[train])
-    optimizer = torch.optim.AdamW(
-        network.module.parameters(), lr=_RATE[network.kind], weight_decay=_DECAY[network.kind]
-    )
+    optimizer = torch.optim.AdamW(network.module.parameters(), lr=config.rate or RATE, weight_decay=_DECAY)
     units = len(train) if network.kind == "sequence" else sum(len(traces.paths[trace]) for trace in train)
     least, most = _PER_BATCH[network.kind]
     size = min(most, max(least, units // _BATCHES))

@@ -26,7 +26,13 @@ def command(name: str, description: str) -> argparse.ArgumentParser:
         help="data sets of one model, as `thoughtbeam scorer collect` made them",
     )
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 … (default cpu)")
-    parser.add_argument("--threads", type=whole(0), default=0, help="of the CPU; 0: torch's choice (default)")
+    parser.add_argument(
+        "--threads",
+        type=whole(0),
+        default=1,
+        help="of the CPU; 0: torch's choice (default 1: small batches gain nothing from more, and on a busy "
+        "machine these wait for each other)",
+    )
     return parser
 
 
@@ -60,6 +66,17 @@ def whole(least: int) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def rate(text: str) -> float:
+    """Reads a learning rate, in (0, 1]."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"is {text!r}; must be a number above 0, up to 1")
+    return value
 
 
 def share(text: str) -> float:

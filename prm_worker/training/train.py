@@ -17,10 +17,10 @@ from prm_worker.scorer_file import Metadata, ScorerFile, ScorerFileError, write_
 from prm_worker.scorers.calibration import calibrated
 from prm_worker.training.calibrating import METHODS, TEMPERATURE, fit_calibration
 from prm_worker.training.data import Split, questions_of, split_by_question
-from prm_worker.training.fitting import FitConfig, Fitted, fit
+from prm_worker.training.fitting import RATE, FitConfig, Fitted, fit
 from prm_worker.training.judging import DEPTHS, Judged, by_depth
 from prm_worker.training.networks import ARCHITECTURES, WIDTHS, Network, fresh_network
-from prm_worker.training.options import BAD_INPUT, FAILED, command, prepare, share, whole
+from prm_worker.training.options import BAD_INPUT, FAILED, command, prepare, rate, share, whole
 from thoughtbeam.runtime.scorer_dataset import DatasetError
 from thoughtbeam.runtime.scorer_dataset_reader import Array, Traces, read_traces
 
@@ -46,6 +46,12 @@ def parser() -> argparse.ArgumentParser:
         type=whole(0),
         default=0,
         help="of the scorer; 0: 512 for mlp, 256 for sequence (default)",
+    )
+    add(
+        "--learning-rate",
+        type=rate,
+        default=0.0,
+        help=f"at its highest (default {RATE:g})",
     )
     add("--seed", type=whole(0), default=defaults.seed, help="of weights, order and split (default 0)")
     add("--epochs", type=whole(1), default=defaults.epochs, help=f"the most (default {defaults.epochs})")
@@ -85,7 +91,7 @@ def train(options: argparse.Namespace, device: torch.device) -> ScorerFile:
     _say(sizes)
     torch.manual_seed(options.seed)
     network = fresh_network(options.arch, traces, split.train, device, options.width)
-    config = FitConfig(options.epochs, options.patience, options.seed)
+    config = FitConfig(options.learning_rate, options.epochs, options.patience, options.seed)
     fitted = fit(network, traces, split.train, split.stop, config, _say)
     logits = network.logits(traces, split.stop)
     calibration = fit_calibration(options.calibration, logits, traces.right[split.stop])
@@ -138,6 +144,7 @@ def _training(options: argparse.Namespace, config: FitConfig, fitted: Fitted) ->
     return {
         "arch": options.arch,
         "width": options.width or WIDTHS[options.arch],
+        "learning_rate": config.rate or RATE,
         "seed": config.seed,
         "epochs": fitted.epochs,
         "best_epoch": fitted.best,

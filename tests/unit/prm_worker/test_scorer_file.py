@@ -100,7 +100,8 @@ def test_bundled_scorer_is_one_of_our_own() -> None:
 
     assert (metadata.kind, metadata.hidden_size, metadata.boundary_rule) == ("mlp", 128, "blank_line")
     assert metadata.model_fingerprint
-    assert metadata.card["data"]["traces"] == 2308
+    assert sum(metadata.card["data"]["traces"].values()) == 3960
+    assert metadata.calibration["kind"] == "temperature"
     assert 0 < scorer.score(torch.zeros(1, 128).numpy())[0] < 1
 
 

@@ -43,9 +43,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], st
     folder = tmp_path_factory.mktemp("life")
     data = draw(folder / "train", questions=100, traces=8)
     judged = draw(folder / "judge", questions=40, seed=9, name="other")
-    for arch, epochs in (("mlp", "4"), ("sequence", "3")):
+    for arch, rate in (("mlp", "1e-3"), ("sequence", "3e-4")):
         arguments = ["--arch", arch, "--data", str(data), "--out", str(folder / f"{arch}.pt")]
-        arguments += ["--epochs", epochs, "--threads", "1"]
+        arguments += ["--epochs", "4", "--learning-rate", rate, "--threads", "1"]
         assert train.main([*arguments, "--test-share", "0"]) == 0
     scorers = [str(folder / "sequence.pt"), str(folder / "mlp.pt"), "confidence"]
     out = folder / "report"

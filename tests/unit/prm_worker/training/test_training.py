@@ -40,6 +40,7 @@ def much(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trained(data: Path, out: Path, *more: str, arch: str = "mlp", epochs: int = 6) -> Path:
     arguments = ["--arch", arch, "--data", str(data), "--out", str(out), "--epochs", str(epochs), *more]
+    arguments += ["--learning-rate", {"mlp": "1e-3", "sequence": "3e-4"}[arch]]
     assert train.main([*arguments, "--threads", "1"]) == 0
     return out
 
