@@ -8,8 +8,8 @@ PYTEST := $(BIN)/python -m pytest -W error
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test lint format mypy protos protos-check unit integration fault bench-compare \
-	bench-throughput bench-open-loop bench-store bench-worker bench-step bench-simulate bench-simulate-paper \
-	install install-dev lock clean
+	bench-throughput bench-open-loop bench-scorer-kinds bench-store bench-worker bench-step bench-scorers \
+	bench-waiting bench-simulate bench-simulate-paper install install-dev lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ demo: $(VENV)/.runtime ## solve a sample question on a local service; KEEP=1 lea
 
 bench-compare: $(VENV)/.runtime ## the policies on the same questions; the table of README.md
 	@exec $(BIN)/python -m bench.compare
+
+bench-scorer-kinds: $(VENV)/.runtime ## gambit against step with every kind of scorer, on hard questions
+	@exec $(BIN)/python -m bench.scorer_kinds
 
 bench-open-loop: $(VENV)/.runtime ## latency while questions keep arriving, at 0.7 and 1.2 times what can be served
 	@exec $(BIN)/python -m bench.open_loop
@@ -36,6 +39,12 @@ bench-worker: $(VENV)/.runtime ## a decoder worker's own bytes per trace and per
 
 bench-step: $(VENV)/.runtime ## what we cost per engine step at 512 live traces, part by part
 	@exec $(BIN)/python -m bench.step
+
+bench-waiting: $(VENV)/.runtime ## what a slow scorer costs a search: tokens per second, time spent waiting
+	@exec $(BIN)/python -m bench.waiting
+
+bench-scorers: $(VENV)/.runtime ## what scores cost: MLP, gRPC around it, the sequence scorer with and without its cache
+	@exec $(BIN)/python -m bench.scorers
 
 bench-simulate: $(VENV)/.runtime ## all policies on a simulated model, in virtual time, as requests arrive at random
 	@exec $(BIN)/python -m bench.simulate

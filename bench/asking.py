@@ -65,10 +65,17 @@ def parameters(policy: str, size: int, overrides: Mapping[str, Value]) -> dict[s
     return {**own, **overrides}
 
 
-async def ask(client: AsyncClient, question: Question, policy: str, values: Mapping[str, Value]) -> Run:
-    """One search, and its tree."""
+async def ask(
+    client: AsyncClient, question: Question, policy: str, values: Mapping[str, Value], *, scorer: str = ""
+) -> Run:
+    """One search, and its tree. scorer: as in a request."""
     result = await client.solve(
-        question.text, policy=policy, parameters=dict(values), answer_mode="integer", deadline=DEADLINE
+        question.text,
+        policy=policy,
+        parameters=dict(values),
+        answer_mode="integer",
+        deadline=DEADLINE,
+        scorer=scorer,
     )
     tree = await client.tree(result.tree_id)
     finished = [node for node in tree.nodes if node.state is NodeState.FINISHED]

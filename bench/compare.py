@@ -46,12 +46,18 @@ SLOTS = 128
 
 
 async def measure(
-    endpoint: str, scene: Scene, questions: Sequence[Question], policy: str, values: Mapping[str, Value]
+    endpoint: str,
+    scene: Scene,
+    questions: Sequence[Question],
+    policy: str,
+    values: Mapping[str, Value],
+    *,
+    scorer: str = "",
 ) -> tuple[dict[str, object], Sequence[Run]]:
     """All questions at once: the service queues what it has no room for. The row's numbers, and its runs."""
     began = time.perf_counter()
     async with AsyncClient(endpoint) as client:
-        runs = await asyncio.gather(*(ask(client, question, policy, values) for question in questions))
+        runs = await asyncio.gather(*(ask(client, q, policy, values, scorer=scorer) for q in questions))
     wall = time.perf_counter() - began
     finished = rows.total(runs, "finished")
     return {

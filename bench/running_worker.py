@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format
@@ -93,18 +94,28 @@ async def running_worker(engine: PacedEngine, redis_url: str, scorer: str) -> As
 @contextmanager
 def store_and_scorer() -> Iterator[tuple[str, str]]:
     """An embedded Valkey (its URL) and a prm worker with the bundled scorer (host:port)."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedServer(folder, maxmemory="8gb") as server,
+        running_prm_worker(BUNDLED_SCORER) as target,
+    ):
+        yield server.url, target
+
+
+@contextmanager
+def running_prm_worker(scorer: Path, *flags: str) -> Iterator[str]:
+    """A prm worker with the scorer of a file: its host:port."""
     (port,) = free_ports(1)
     target = f"127.0.0.1:{port}"
-    command = [sys.executable, "-P", "-m", "prm_worker", "--listen", target, "--scorer", str(BUNDLED_SCORER)]
-    with tempfile.TemporaryDirectory() as folder, EmbeddedServer(folder, maxmemory="8gb") as server:
-        environment = {**os.environ, "no_grpc_proxy": "127.0.0.1,localhost"}
-        with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as prm_worker:
-            try:
-                until = time.monotonic() + _START_SECONDS
-                while not grpc_serves(port):
-                    if prm_worker.poll() is not None or time.monotonic() > until:
-                        raise RuntimeError("the prm worker did not start")
-                    time.sleep(0.1)
-                yield server.url, target
-            finally:
-                prm_worker.terminate()
+    command = [sys.executable, "-P", "-m", "prm_worker", "--listen", target, "--scorer", str(scorer), *flags]
+    environment = {**os.environ, "no_grpc_proxy": "127.0.0.1,localhost"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as prm_worker:
+        try:
+            until = time.monotonic() + _START_SECONDS
+            while not grpc_serves(port):
+                if prm_worker.poll() is not None or time.monotonic() > until:
+                    raise RuntimeError("the prm worker did not start")
+                time.sleep(0.1)
+            yield target
+        finally:
+            prm_worker.terminate()

@@ -26,6 +26,7 @@ from decoder_worker.engine.detokenizer import Detokenizer
 from decoder_worker.policies.gambit import Gambit
 from decoder_worker.scheduler_view import SchedulerView
 from decoder_worker.scoring.client import ScoringClient
+from decoder_worker.scoring.prm_link import PrmLink
 from decoder_worker.tree_log import TreeLog
 from decoder_worker.tree_run import TreeRun
 from tree_store import writes
@@ -69,7 +70,7 @@ COROUTINES: dict[tuple[object, str], str] = {
     (worker.Worker, "_pump"): "pump: outputs to their searches",
     (worker.Worker, "_command_engine"): CALLS,
     (worker.Worker, "_renew_leases"): "leases and presence",
-    (ScoringClient, "run"): _SCORER,
+    (PrmLink, "run"): _SCORER,
     (TreeLog, "run"): "tree log: waiting and sending",
     (TreeRun, "run"): "tree log: waiting and sending",
     (TreeStore, "commit"): _STORE_CALL,

@@ -86,7 +86,7 @@ def _capture(traces: int, times: int, *, hooked: bool, confidence: bool) -> floa
 
 
 def _handover(traces: int, times: int, *, hooked: bool, confidence: bool) -> float:
-    from decoder_worker.engine.vllm_config import prepare_environment
+    from thoughtbeam.runtime.vllm_life import prepare_environment
 
     prepare_environment()
     from decoder_worker.engine.vllm_hooks import CONFIDENCES, ROWS, Rows

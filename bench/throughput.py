@@ -31,10 +31,11 @@ from bench.report import markdown, median_interval, quantile, save
 from bench.service import service
 from bench.step_hooks import hook_costs
 from decoder_worker.engine.base import SamplingSpec
-from decoder_worker.engine.vllm_config import engine_arguments, prepare_environment
+from decoder_worker.engine.vllm_config import engine_arguments
 from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
 from thoughtbeam import AsyncClient
 from thoughtbeam.models import BUNDLED_MODEL
+from thoughtbeam.runtime.vllm_life import prepare_environment
 
 TokensOf = Callable[[Question], Awaitable[int]]
 _PROFILE_SECONDS = 20

@@ -1,5 +1,5 @@
-from decoder_worker.engine.parent_watch import die_with_starter
 from decoder_worker.main import main
+from thoughtbeam.runtime.parent_watch import die_with_starter
 
 if __name__ == "__main__":
     main()

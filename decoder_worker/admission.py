@@ -12,8 +12,11 @@ from decoder_worker.engine.base import EngineInfo, SamplingSpec, Tokenizer
 from decoder_worker.policies import POLICIES, Limits, make_policy
 from decoder_worker.policies.base import Policy
 from decoder_worker.policies.parameters import ParameterError, specs
-from decoder_worker.search import SearchSpec
+from decoder_worker.scoring.confidence import ConfidenceScoring
+from decoder_worker.scoring.info import ScorerInfo
+from decoder_worker.spec import SearchSpec
 from thoughtbeam.runtime.patterns import pattern_violations
+from thoughtbeam.runtime.scorers import ADVICE, CONFIDENCE, scorer_violations
 from thoughtbeam.runtime.status import StatusError, Violation, invalid
 from thoughtbeam.v1 import reasoning_pb2 as pb
 
@@ -36,13 +39,19 @@ def prepare(
     tokenizer: Tokenizer,
     profile: str,
     max_capacity: int,
-    has_scorer: bool,
+    scorer: ScorerInfo | None,
     has_embedder: bool,
+    epoch: int = 1,
 ) -> tuple[SearchSpec, Policy[object]]:
-    """Checks a search and makes its policy. profile: taken when the search names none."""
+    """Checks a search and makes its policy. profile: taken when the search names none. scorer: the worker's
+    own, if it has one."""
     prompt = _prompt(search, tokenizer)
     limit = _trace_limit(search, len(prompt), engine.max_context)
-    bad = [*_answer_violations(search), *_sampling_violations(search.sampling)]
+    bad = [
+        *_answer_violations(search),
+        *_sampling_violations(search.sampling),
+        *scorer_violations(search.scorer),
+    ]
     policy = None
     try:
         policy = make_policy(
@@ -54,7 +63,9 @@ def prepare(
         bad += _kv_violations(policy, len(prompt), engine)
     if policy is None or bad:
         raise invalid(*bad)
-    if policy.needs_scores and not has_scorer:
+    if search.scorer == CONFIDENCE:
+        scorer = ConfidenceScoring.scorer
+    if policy.needs_scores and scorer is None:
         raise _no_scorer(policy.name, engine.model)
     if policy.needs_embeddings and not has_embedder:
         raise no_embedder(policy.name, "has none")
@@ -68,6 +79,9 @@ def prepare(
         answer_mode=ANSWER_MODES[search.answer_mode],
         answer_regex=search.answer_regex,
         seed=search.seed,
+        messages=tuple((message["role"], message["content"]) for message in _messages(search)),
+        scorer=scorer if policy.needs_scores else None,
+        epoch=epoch,
     )
     return spec, policy
 
@@ -139,9 +153,8 @@ def _no_scorer(policy: str, model: str) -> StatusError:
     return StatusError(
         grpc.StatusCode.FAILED_PRECONDITION,
         "NO_SCORER",
-        f"policy {policy} needs a scorer and the worker has none. Start a prm worker with a scorer that was "
-        f"trained for {model} (python -m prm_worker --scorer FILE) and the decoder worker with its address "
-        f"(--scorer HOST:PORT). Without one there are: {', '.join(free)}",
+        f"policy {policy} needs a scorer and the worker of {model} has none. {ADVICE}. "
+        f"Without one there are: {', '.join(free)}",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from thoughtbeam.runtime.common_settings import A_DAY, ADDRESS, LISTEN_ADDRESS, StoreSettings
+from thoughtbeam.runtime.common_settings import A_DAY, ADDRESS, ADDRESSES, LISTEN_ADDRESS, StoreSettings
 from thoughtbeam.runtime.settings import setting
 
 
@@ -19,7 +19,10 @@ class DecoderWorkerConfig(StoreSettings):
     )
     gateway: str = setting("address of the gateway", "127.0.0.1:50551", form=ADDRESS)
     scorer: str | None = setting(
-        "address of the prm worker; none: only policies that need no scores run", None, form=ADDRESS
+        "addresses of the prm workers, which serve one and the same scorer; none: only policies that need no "
+        "scores run, and searches that name the scorer confidence",
+        None,
+        form=ADDRESSES,
     )
     scorer_deadline: float = setting(
         "how long a score may take before it counts as lost", 30.0, above=0, at_most=3600, unit="seconds"

@@ -134,9 +134,10 @@ def _worker_config(config: DecoderWorkerConfig, scorer_kind: str) -> WorkerConfi
 
 
 async def _scorer_kind(scoring: ScoringClient, target: str, stop: asyncio.Event) -> str:
-    """Waits for the prm worker as long as it takes; "" when asked to stop meanwhile.
+    """Waits for a prm worker as long as it takes; "" when asked to stop meanwhile.
 
-    Raises StartError when its scorer does not fit the engine, or when `target` is no prm worker.
+    Raises StartError when its scorer does not fit the engine or is not that of another prm worker, or when
+    what listens at `target` is no prm worker.
     """
     from decoder_worker.scoring.client import ScorerMismatchError, ScorerUnreachableError
 

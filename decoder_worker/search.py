@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from decoder_worker.answers.extraction import AnswerMode, extract
 from decoder_worker.answers.votes import Candidate, Decision
 from decoder_worker.checkpoints import Checkpoints
-from decoder_worker.embedding.queue import EmbeddedThought, ThoughtText
+from decoder_worker.embedding.merged import MergedThoughts
+from decoder_worker.embedding.queue import EmbeddedThought
 from decoder_worker.engine.base import FinishReason, HiddenRow, SamplingSpec, Tokenizer, TraceOutput
 from decoder_worker.policies.base import (
     Action,
@@ -36,55 +37,16 @@ from decoder_worker.policies.base import (
     ThoughtsEmbedded,
     TracesFinished,
 )
-from decoder_worker.scoring.client import BoundaryRow, ScoredRow
+from decoder_worker.scoring.base import UNSCORABLE, ScoredRow
+from decoder_worker.scoring.of_search import SearchScores
+from decoder_worker.scoring.wire import BoundaryRow
+from decoder_worker.spec import Host, SearchSpec
 from decoder_worker.tree_log import TreeLog
 from decoder_worker.tree_view import IllegalTransitionError, Trace, TreeView
 from thoughtbeam.runtime.log import EventLogger
-from tree_store.model import NodeState, RoundRecord, Thought
+from tree_store.model import COUNTING, NodeState, RoundRecord, Thought
 
 log = EventLogger("decoder_worker.search")
-
-
-@dataclass(frozen=True, slots=True)
-class SearchSpec:
-    """One question as the worker runs it, checked.
-
-    prompt: token ids. trace_limit: most generated tokens of one trace. token_budget: most generated tokens of
-    the tree, 0 for no limit. deadline: seconds since the epoch. answer_mode: see answers/extraction.py.
-    """
-
-    tree_id: str
-    prompt: tuple[int, ...]
-    sampling: SamplingSpec
-    trace_limit: int
-    token_budget: int
-    deadline: float
-    answer_mode: str
-    answer_regex: str
-    seed: int
-
-
-class Host(Protocol):
-    """What a search asks of its worker. None of these wait."""
-
-    @property
-    def kv_use(self) -> float: ...
-
-    def enqueue(self, search: Search, trace: Trace) -> None:
-        """Queues a pending trace for a slot; `Search.granted` is called when it has one."""
-        ...
-
-    def withdraw(self, search: Search, trace: Trace, *, running: bool) -> None:
-        """Gives up the trace's place; `running`: the engine has it and must let go of it."""
-        ...
-
-    def score(self, search: Search, rows: Sequence[BoundaryRow]) -> None:
-        """Sends rows to the scorer; `Search.on_scores` is called with what comes back."""
-        ...
-
-    def embed(self, search: Search, thoughts: Sequence[ThoughtText]) -> None:
-        """Sends thoughts to the embedder; `Search.on_embeddings` is called with what comes back."""
-        ...
 
 
 class Search:
@@ -109,10 +71,8 @@ class Search:
         self._log = log
         self._tokenizer = tokenizer
         self._checkpoints = Checkpoints(log, tokenizer)
-        self._embedded_from: dict[int, int] = {}  # the first merged thought that was not sent yet
-        self._awaiting_scores: dict[int, int] = {}
-        self._scores_settled = asyncio.Event()
-        self._scores_settled.set()
+        self._merged = MergedThoughts(policy, tokenizer)
+        self._scores = SearchScores(spec, log, tokenizer, wanted=policy.needs_scores)
 
     # ---- what others read
 
@@ -139,17 +99,23 @@ class Search:
     @property
     def settled(self) -> bool:
         """Whether it has ended and the vote has every score that it could use."""
-        return self.ended.is_set() and self._scores_settled.is_set()
+        return self.ended.is_set() and self._scores.settled
 
     async def scores_settled(self) -> None:
         """Waits until every boundary that was sent to the scorer has come back."""
-        await self._scores_settled.wait()
+        await self._scores.until_settled()
+
+    @property
+    def score_wait(self) -> float:
+        """Seconds in which it could not go on for want of a score."""
+        return self._scores.waited
 
     # ---- events
 
     def start(self) -> None:
         """Begins a new search."""
         self._log.fields(prompt=self.prompt_tokens)
+        self._scores.note_scorer()
         self._note_policy_state()
         self._observe(Started())
         self._check_idle()
@@ -164,11 +130,18 @@ class Search:
         rounds: int,
         steps: int,
         degraded: bool,
+        same_scorer: bool,
     ) -> None:
         """Goes on from a checkpoint: pending traces queue again in the order given, held ones stay held and
-        ghosts ghosts, the rest is kept."""
+        ghosts ghosts, the rest is kept. same_scorer: else no thought is scored any more, for scores of two
+        scorers do not mix."""
         self.view, self._state = view, state
         self.recomputed, self.rounds, self.steps, self.degraded = recomputed, rounds, steps, degraded
+        if same_scorer:
+            self._scores.note_scorer()
+        else:
+            self._scores.wanted = False
+            self.degrade("SCORER_CHANGED")
         for trace in view.traces.values():
             self._checkpoints.restore(trace)
         for trace in queue:
@@ -181,7 +154,7 @@ class Search:
         sampling = replace(
             self.spec.sampling,
             max_tokens=self.spec.trace_limit - trace.total_tokens,
-            confidence=self.policy.needs_confidence,
+            confidence=self.policy.needs_confidence or self._scores.by_confidence,
         )
         if trace.parent is not None and self.policy.child_temperature is not None:
             sampling = replace(sampling, temperature=self.policy.child_temperature)
@@ -216,35 +189,37 @@ class Search:
             elif output.row is not None:
                 self._embed(trace)
         if rows:
-            self._send(rows)
+            self._host.score(self, rows)
         if finished:
             self._observe(TracesFinished(tuple(finished)))
         if finished or held:
             self._check_idle()
         if self.spec.token_budget and self.view.generated >= self.spec.token_budget:
             self.stop("tokens")
+        self._note_wait()
 
     def on_scores(self, scored: Sequence[ScoredRow]) -> None:
         """Scores came back; those of finished traces count for the vote also after the search has ended."""
         news: list[tuple[int, float]] = []
         for item in scored:
             trace = self.view[item.row.node]
-            if trace.number not in self._awaiting_scores:
+            if trace.number not in self._scores:
                 continue
             if item.score is not None:
-                self.view.set_score(trace, item.row.thought, item.score)
+                self.view.set_score(trace, item.row.thought, item.score, item.projected)
                 news.append((trace.number, item.score))
-            elif (
-                item.error != "NONFINITE_ROW"
-            ):  # that one is the model's doing, and no other score is missing
+                self._scores.note_mismatch(item.mismatch)
+            elif item.error not in UNSCORABLE:
                 self.degrade(item.error)
             if self.abandoned or not self.ended.is_set() or trace.state is NodeState.FINISHED:
-                self._log.thought(trace, trace.thoughts[item.row.thought])
-            self._awaiting_scores[trace.number] -= 1
+                self._log.thought(trace, trace.thoughts[item.row.thought], item.projected)
+            self._scores.back(trace.number)
+            self._forget_ended(trace)
         self._settle_scores()
         if news:
             self._observe(BoundariesScored(tuple(news)))
         self._check_idle()  # also when scores are lost: nothing waits for them any more
+        self._note_wait()
 
     def wants_embedding(self, node: int) -> bool:
         """Whether a vector of this node would still be looked at."""
@@ -293,6 +268,7 @@ class Search:
         if self.ended.is_set():
             return
         self.ended_by = ended_by
+        self._scores.note_wait(running=True)
         for trace in self.view.counting:
             self._leave(trace, NodeState.CANCELLED)
         self.ended.set()
@@ -314,10 +290,8 @@ class Search:
             self._save(trace)
         if len(self.view):  # else it was still being loaded
             self._note_progress()
-        for number, count in self._awaiting_scores.items():
-            for thought in self.view[number].thoughts[-count:]:
-                self._log.thought(self.view[number], thought)
-        self._awaiting_scores = {}
+        for trace, thought in self._scores.give_up(self.view):
+            self._log.thought(trace, thought)
 
     def fail(self, error: BaseException) -> None:
         """Lets go of a search that cannot go on."""
@@ -388,7 +362,7 @@ class Search:
     def _idle(self) -> bool:
         if self.view.count(NodeState.PENDING, NodeState.LIVE):
             return False
-        return not any(self.view[n].state is NodeState.HELD for n in self._awaiting_scores)
+        return not any(self.view[n].state is NodeState.HELD for n in self._scores)
 
     # ---- changes of single traces
 
@@ -408,6 +382,7 @@ class Search:
         trace.embeddings.clear()  # only those of live traces are looked at
         if was in (NodeState.PENDING, NodeState.LIVE):
             self._host.withdraw(self, trace, running=was is NodeState.LIVE)
+        self._forget_ended(trace)
 
     def _evict(self, trace: Trace) -> None:
         self._save(trace)
@@ -434,6 +409,7 @@ class Search:
         self._move(trace, NodeState.FINISHED, reason=str(finish))
         trace.embeddings.clear()
         self._host.withdraw(self, trace, running=False)
+        self._forget_ended(trace)
 
     def _stops_at(self, trace: Trace, row: HiddenRow) -> bool:
         """Whether the row is that of a boundary at which the trace now stands, and the policy holds it there.
@@ -452,11 +428,10 @@ class Search:
         self._save(trace, upto=position)
         confidence = trace.mean_confidence(_passed(trace), position)
         trace.thoughts.append(Thought(position, confidence=confidence, text_end=trace.text_bytes))
-        if not self.policy.needs_scores:
+        if not self._scores.wanted:
             self._log.thought(trace, trace.thoughts[-1])
             return ()
-        index = len(trace.thoughts) - 1
-        return (BoundaryRow(self.tree_id, trace.number, index, trace.inherited_thoughts + index, row),)
+        return (self._scores.send(trace, row),)
 
     def _save(self, trace: Trace, upto: int | None = None, *, last: bool = False) -> None:
         if self._checkpoints.save(trace, upto, last=last):
@@ -473,39 +448,25 @@ class Search:
     # ---- scores and vectors on their way
 
     def _embed(self, trace: Trace, *, again: bool = False) -> None:
-        """Sends the live trace's merged thoughts that are complete and were not sent. again: those as well of
-        which no vector is known, since it has come back, or from another worker."""
-        if not self.policy.needs_embeddings:
-            return
-        first = self.policy.first_embedded
-        merged = trace.merged_thoughts(self.policy.shortest_embedded)
-        start = first if again else self._embedded_from.get(trace.number, first)
-        self._embedded_from[trace.number] = max(start, len(merged))
-        missing = [i for i in range(start, len(merged)) if i not in trace.embeddings]
-        if missing:
-            self._host.embed(
-                self, [ThoughtText(trace.number, i, self._text_between(trace, *merged[i])) for i in missing]
-            )
+        """Sends what of the live trace is to be embedded now. again: it has come back, or from elsewhere."""
+        if self.policy.needs_embeddings and (thoughts := self._merged.take(trace, again=again)):
+            self._host.embed(self, thoughts)
 
-    def _text_between(self, trace: Trace, start: int, end: int) -> str:
-        """Text of its own tokens between two positions."""
-        own = trace.tokens[start - trace.branch_position : end - trace.branch_position]
-        return self._tokenizer.decode(own.tolist())
+    def _forget_ended(self, trace: Trace) -> None:
+        """Once it has ended and nothing of it is under way, the scorer need not know it any more."""
+        if trace.state not in COUNTING and trace.number not in self._scores:
+            self._scores.drop(trace.number)
+            self._host.forget(self, trace)
 
-    def _send(self, rows: Sequence[BoundaryRow]) -> None:
-        for row in rows:
-            self._awaiting_scores[row.node] = self._awaiting_scores.get(row.node, 0) + 1
-        self._scores_settled.clear()
-        self._host.score(self, rows)
+    def _note_wait(self) -> None:
+        if not self.ended.is_set():
+            self._scores.note_wait(running=self.view.count(NodeState.PENDING, NodeState.LIVE) > 0)
 
     def _settle_scores(self) -> None:
         """Settled: nothing is on its way, or after the end nothing that the vote could still use. Of an
         abandoned search everything is: the next owner's vote may use it."""
-        self._awaiting_scores = {n: count for n, count in self._awaiting_scores.items() if count}
-        needed = self._awaiting_scores.keys()
         everything = self.abandoned or not self.ended.is_set()
-        if not any(everything or self.view[n].state is NodeState.FINISHED for n in needed):
-            self._scores_settled.set()
+        self._scores.settle(lambda node: everything or self.view[node].state is NodeState.FINISHED)
 
 
 def _passed(trace: Trace) -> int:

@@ -42,6 +42,7 @@ class _Draft:
     text: str = ""
     thoughts: list[Thought] = field(default_factory=list)
     confidences: list[float] = field(default_factory=list)
+    history: list[bytes] = field(default_factory=list)
     winning: bool = False
 
     def change(self) -> NodeChange:
@@ -70,6 +71,7 @@ class _Draft:
             text=self.text,
             thoughts=tuple(self.thoughts),
             confidences=tuple(self.confidences),
+            history=b"".join(self.history),
         )
 
 
@@ -133,9 +135,12 @@ class TreeLog:
         draft.text += text
         draft.confidences.extend(confidences)
 
-    def thought(self, trace: Trace, thought: Thought) -> None:
-        """A thought of its own, with its final score."""
-        self._draft(trace).thoughts.append(thought)
+    def thought(self, trace: Trace, thought: Thought, projected: bytes = b"") -> None:
+        """A thought of its own, with its final score. projected: what a scorer with a history keeps of it."""
+        draft = self._draft(trace)
+        draft.thoughts.append(thought)
+        if projected:
+            draft.history.append(projected)
 
     def winner(self, trace: Trace) -> None:
         """The trace lies on the path to the answer."""

@@ -133,8 +133,9 @@ class TreeRun:
             tokenizer=worker.engine.tokenizer,
             profile=record.profile or worker.config.profile,
             max_capacity=worker.config.max_capacity,
-            has_scorer=worker.scoring is not None,
+            scorer=None if worker.scoring is None else worker.scoring.scorer,
             has_embedder=worker.embedding is not None,
+            epoch=self.epoch,
         )
         self._log.fields(
             model=worker.engine.info.model,
@@ -178,7 +179,11 @@ class TreeRun:
         outcome = await decide(search, self._worker.equivalence, self._worker.engine.tokenizer)
         for trace in winning_path(search, outcome):
             self._log.winner(trace)
-        self._log.fields(generated=search.view.generated, recomputed=search.recomputed)
+        self._log.fields(
+            generated=search.view.generated,
+            recomputed=search.recomputed,
+            score_wait=f"{search.score_wait:.3f}",
+        )
         state = TreeState.CANCELLED if self._stopped else TreeState.SUCCEEDED
         await self._log.finish(state, outcome)
         log.info(
@@ -189,6 +194,7 @@ class TreeRun:
             generated=search.view.generated,
             rounds=search.rounds,
             ended_by=search.ended_by or "policy",
+            score_wait=round(search.score_wait, 3),
         )
 
     async def _fail(self, error: StatusError) -> None:

@@ -44,6 +44,8 @@ class Trace:
     # what a policy asked for beyond scores: one confidence per own token, vectors by merged thought
     confidences: array[float] = field(default_factory=lambda: array("f"), repr=False)
     embeddings: dict[int, array[float]] = field(default_factory=dict, repr=False)
+    # what a scorer with a history keeps of each of its own scored thoughts
+    projected: list[bytes] = field(default_factory=list, repr=False)
     text_bytes: int = 0  # of its own text (UTF-8), as far as it was checkpointed
     finish_reason: str = ""
     finish_order: int | None = None
@@ -97,6 +99,22 @@ class Trace:
         """Scores of the whole sequence in order, inherited ones first."""
         thoughts = [t for trace, end in self._inherited() for t in trace.thoughts if t.position <= end]
         return [t.score for t in (*thoughts, *self.thoughts) if t.score is not None]
+
+    def history(self, first: int) -> list[bytes]:
+        """What a scorer keeps of its scored thoughts from number `first` (from 0) on, inherited ones
+        included, in order."""
+        parts: list[list[bytes]] = []
+        trace: Trace | None = self
+        end = self.scored
+        while trace is not None and end > first:
+            start = trace.inherited_scored
+            parts.append(trace.projected[max(0, first - start) : end - start])
+            trace, end = trace.parent, start
+        return [row for part in reversed(parts) for row in part]
+
+    def own_between(self, start: int, end: int) -> list[int]:
+        """Its own tokens between two positions."""
+        return self.tokens[start - self.branch_position : end - self.branch_position].tolist()
 
     def mean_confidence(self, start: int, end: int) -> float | None:
         """Mean over its own tokens between two positions; None where it has no confidences."""
@@ -240,8 +258,9 @@ class TreeView:
                     f"node {trace.number}: {len(trace.confidences)} confidences, {len(trace.tokens)} tokens"
                 )
 
-    def set_score(self, trace: Trace, index: int, score: float) -> None:
-        """Gives the trace's own thought number `index` (from 0) its score in [0, 1].
+    def set_score(self, trace: Trace, index: int, score: float, projected: bytes = b"") -> None:
+        """Gives the trace's own thought number `index` (from 0) its score in [0, 1]. projected: what a scorer
+        with a history keeps of it.
 
         Raises ValueError for anything else, for a second score, and for one that comes after that of a later
         thought: a branch may have inherited the thoughts up to there already.
@@ -254,6 +273,8 @@ class TreeView:
         trace.thoughts[index] = Thought(thought.position, score, thought.confidence, thought.text_end)
         trace.own_scored += 1
         trace.own_sum += score
+        if projected:
+            trace.projected.append(projected)
         self.thoughts_scored += 1
 
     def _add(self, trace: Trace) -> Trace:

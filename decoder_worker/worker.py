@@ -19,7 +19,10 @@ from decoder_worker.embedding.queue import EmbeddedThought, EmbeddingQueue, Thou
 from decoder_worker.engine.base import Engine, EngineError, SamplingSpec, StepBatch
 from decoder_worker.routing import by_search, trace_id
 from decoder_worker.scheduler_view import SchedulerView
-from decoder_worker.scoring.client import BoundaryRow, ScoredRow, ScoringClient
+from decoder_worker.scoring.base import ScoredRow, Scoring
+from decoder_worker.scoring.client import ScoringClient
+from decoder_worker.scoring.confidence import ConfidenceScoring
+from decoder_worker.scoring.wire import BoundaryRow, scoring_id
 from decoder_worker.search import Search
 from decoder_worker.slots import Slots
 from decoder_worker.tree_run import TreeRun
@@ -85,6 +88,7 @@ class Worker:
         self.engine = engine
         self.store = store
         self.scoring = scoring
+        self._by_confidence = ConfidenceScoring()
         self.equivalence = equivalence
         self.embedding = embedding
         self.on_capacity: Callable[[], None] = lambda: None
@@ -126,8 +130,8 @@ class Worker:
         finally:
             if self._trees.get(run.tree_id) is run:
                 del self._trees[run.tree_id]
-                if self.scoring is not None:
-                    self.scoring.forget(run.tree_id)
+            if self.scoring is not None:
+                self.scoring.forget(scoring_id(run.tree_id, run.epoch))
             self._settle_soon()
 
     def cancel(self, tree_id: str) -> None:
@@ -293,6 +297,10 @@ class Worker:
             "max_capacity": self.config.max_capacity,
             "scorer": self.config.scorer_kind,
         }
+        if self.scoring is not None:
+            # searches may name `confidence` at every worker
+            fields["scorer"] = self.scoring.scorer.kind or self.config.scorer_kind
+            fields["prm_workers"] = self.scoring.serving
         texts = {name: str(value) for name, value in fields.items()}
         try:
             await self.store.announce_worker(self.config.name, texts, self.config.lease_seconds)
@@ -327,12 +335,20 @@ class Worker:
         self._settle_soon()
 
     def score(self, search: Search, rows: Sequence[BoundaryRow]) -> None:
-        assert self.scoring is not None, "admission refuses policies that need scores without a scorer"
-
         def deliver(scored: Sequence[ScoredRow]) -> None:
             self._guard(search, partial(search.on_scores, scored))
 
-        self.scoring.submit(rows, deliver)
+        self._scoring_of(search).submit(rows, deliver)
+
+    def forget(self, search: Search, trace: Trace) -> None:
+        if search.spec.scorer is not None:
+            self._scoring_of(search).drop(search.spec.scoring_id, trace.number)
+
+    def _scoring_of(self, search: Search) -> Scoring:
+        if search.spec.scorer is ConfidenceScoring.scorer:
+            return self._by_confidence
+        assert self.scoring is not None, "admission refuses policies that need scores without a scorer"
+        return self.scoring
 
     def embed(self, search: Search, thoughts: Sequence[ThoughtText]) -> None:
         assert self.embedding is not None, "admission refuses policies that need vectors without an embedder"

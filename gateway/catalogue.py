@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from thoughtbeam.runtime.scorers import CONFIDENCE
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from thoughtbeam.v1 import work_pb2
 
 
-def runs(offer: work_pb2.Hello, policy: str) -> bool:
-    """Whether a worker knows the policy and has the scores that it needs."""
+def runs(offer: work_pb2.Hello, policy: str, scorer: str) -> bool:
+    """Whether a worker knows the policy and has the scores that it needs. scorer: as a search names it."""
     known = next((p for p in offer.policies if p.name == policy), None)
-    return known is not None and (bool(offer.scorer) or not known.needs_scores)
+    scored = bool(offer.scorer) or scorer == CONFIDENCE
+    return known is not None and (scored or not known.needs_scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,9 @@ class Catalogue:
     def __bool__(self) -> bool:
         return bool(self.workers)
 
-    def can_run(self, policy: str) -> bool:
-        """Whether a worker knows the policy and has the scores that it needs."""
-        return any(runs(offer, policy) for offer in self.workers)
+    def can_run(self, policy: str, scorer: str) -> bool:
+        """Whether a worker can run it. scorer: as the search names it."""
+        return any(runs(offer, policy, scorer) for offer in self.workers)
 
     @property
     def unscored(self) -> list[str]:

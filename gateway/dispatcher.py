@@ -106,7 +106,8 @@ class Dispatcher:
             return None
         if record.state is not TreeState.QUEUED:
             return None
-        return Wanted(record.model, record.policy, capacity_of(search_of(record.search).parameters))
+        search = search_of(record.search)
+        return Wanted(record.model, record.policy, capacity_of(search.parameters), search.scorer)
 
     async def _assign(self, tree_id: str, stream: WorkerStream) -> None:
         """Gives a tree to a worker, unless it is no longer queued."""

@@ -14,11 +14,13 @@ from thoughtbeam.v1 import work_pb2
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a tree asks of its worker. model: empty for any. capacity: logical capacity; 0: not said."""
+    """What a tree asks of its worker. model: empty for any. capacity: logical capacity; 0: not said. scorer:
+    empty for the worker's own."""
 
     model: str
     policy: str
     capacity: float
+    scorer: str = ""
 
 
 class WorkerStream:
@@ -50,7 +52,8 @@ class WorkerStream:
 
     def can_run(self, wanted: Wanted) -> bool:
         """Whether it knows the policy, has the scores that it needs, and takes the capacity."""
-        return runs(self.hello, wanted.policy) and wanted.capacity <= self.hello.max_capacity
+        able = runs(self.hello, wanted.policy, wanted.scorer)
+        return able and wanted.capacity <= self.hello.max_capacity
 
     def grant(self, trees: int) -> None:
         """The worker is ready to start this many more trees."""

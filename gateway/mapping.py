@@ -98,6 +98,8 @@ def result(record: TreeRecord, outcome: Outcome | None) -> pb.Result:
         queued=duration((ended if record.started is None else record.started) - record.created),
         policy=record.policy,
         degraded=record.degraded,
+        scorer=record.scorer,
+        scorer_mismatch=record.scorer_mismatch,
     )
     if outcome is not None:
         _add_outcome(message, outcome)

@@ -17,6 +17,7 @@ from gateway.catalogue import Catalogue
 from gateway.config import GatewayConfig
 from gateway.parameters import check_parameters
 from thoughtbeam.runtime.patterns import pattern_violations
+from thoughtbeam.runtime.scorers import ADVICE, scorer_violations
 from thoughtbeam.runtime.status import StatusError, Violation, invalid
 from thoughtbeam.v1 import reasoning_pb2 as pb
 from tree_store.events import is_event_id
@@ -41,6 +42,7 @@ def check_request(
         *_model(search.model, catalogue),
         *_policy(search, catalogue.serving(search.model)),
         *_answer_mode(search),
+        *scorer_violations(search.scorer),
         *_sampling(search.sampling),
         *_budgets(search.budgets, config.max_deadline, catalogue.serving(search.model).max_context),
     ]
@@ -82,15 +84,14 @@ def _event_id(event_id: str) -> Iterator[Violation]:
 
 def _check_scorer(search: pb.Search, catalogue: Catalogue) -> None:
     """A tree that needs scores would otherwise wait for a worker that can only refuse it."""
-    if not catalogue or catalogue.can_run(search.policy):
+    if not catalogue or catalogue.can_run(search.policy, search.scorer):
         return
     others = ", ".join(catalogue.unscored) or "none"
     raise StatusError(
         grpc.StatusCode.FAILED_PRECONDITION,
         "NO_SCORER",
-        f"search.policy: {search.policy} needs scores, and no connected worker has a scorer. Start a prm"
-        " worker with a scorer made for this model (python -m prm_worker --scorer FILE) and name its"
-        f" address to the decoder worker (--scorer HOST:PORT). Policies that need no scores here: {others}",
+        f"search.policy: {search.policy} needs scores, and no connected worker has a scorer. {ADVICE}."
+        f" Policies that need no scores here: {others}",
         metadata={"policy": search.policy, "unscored_policies": others},
     )
 

@@ -4,4 +4,6 @@ import sys
 
 from prm_worker.main import main
 
-sys.exit(main())
+# not in a process that its engine spawns
+if __name__ == "__main__":
+    sys.exit(main())

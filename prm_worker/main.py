@@ -16,7 +16,7 @@ log = EventLogger("prm_worker.main")
 
 def parse(arguments: Sequence[str] | None = None) -> PrmWorkerConfig:
     """The settings that a worker is started with; exits with a message when they cannot be used."""
-    description = "Serves one scorer of hidden states to decoder workers."
+    description = "Serves one scorer, of hidden states or of texts, to decoder workers."
     return configure("prm_worker", PrmWorkerConfig, description, arguments)
 
 
@@ -25,15 +25,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     config = parse(arguments)
     setup_logging(config.log_level, config.log_format)
     with ending_at_once():
-        # torch waits until the settings are known to be good
-        from prm_worker.scorer_file import ScorerFileError
-        from prm_worker.server import prepare, serve
-
         try:
-            asyncio.run(serve(config, *prepare(config)))
-        except SettingError as error:
-            refuse("prm_worker", error)
-        except (ScorerFileError, OSError) as error:
+            return _serve(config) if config.process_reward is None else _serve_process_reward(config)
+        except OSError as error:
             log.error("cannot_start", error=error)
             return 1
+
+
+def _serve(config: PrmWorkerConfig) -> int:
+    # torch waits until the settings are known to be good
+    from prm_worker.scorer_file import ScorerFileError
+    from prm_worker.server import prepare, serve
+
+    try:
+        asyncio.run(serve(config, *prepare(config)))
+    except SettingError as error:
+        refuse("prm_worker", error)
+    except ScorerFileError as error:
+        log.error("cannot_start", error=error)
+        return 1
+    return 0
+
+
+def _serve_process_reward(config: PrmWorkerConfig) -> int:
+    # only here is vLLM needed
+    from prm_worker.process_reward.launch import EngineStartError
+    from prm_worker.process_reward.server import serve
+    from prm_worker.process_reward.tokenizer import TokenizerError
+
+    try:
+        asyncio.run(serve(config))
+    except (EngineStartError, TokenizerError) as error:
+        log.error("cannot_start", error=error)
+        return 1
     return 0

@@ -18,11 +18,14 @@ import torch
 from torch import Tensor
 
 from prm_worker.scorers.base import Scorer
+from prm_worker.scorers.calibration import check_calibration
+from prm_worker.scorers.incremental import DEFAULT_CACHE_BYTES, DEFAULT_CACHE_DTYPE, SequenceScorer
 from prm_worker.scorers.mlp import LAYOUT, MlpScorer
 
 FORMAT = 1
 _WEIGHTS = "model_state_dict"
 _METADATA = "thoughtbeam"
+_KINDS = (MlpScorer.kind, SequenceScorer.kind)
 _METADATA_TYPES: Mapping[str, tuple[type, str]] = {
     "kind": (str, "string"),
     "hidden_size": (int, "whole number"),
@@ -42,7 +45,7 @@ class Metadata:
 
     kind: which scorer it is. hidden_size: width of the rows. model_fingerprint: of the model that made the
     training rows; boundary_rule: which positions they were taken at; empty: not recorded. card: plain values
-    for people (data, figures).
+    for people (data, figures). calibration: from its logits to its scores, see `scorers/calibration.py`.
     """
 
     kind: str
@@ -50,6 +53,7 @@ class Metadata:
     model_fingerprint: str = ""
     boundary_rule: str = ""
     card: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,9 @@ class ScorerFile:
 
 
 def write_scorer_file(path: Path, scorer: ScorerFile) -> None:
-    """Writes our own container; a file of that name is replaced in one step."""
+    """Writes our own container; a file of that name is replaced in one step. Raises ValueError for a
+    calibration that cannot be used."""
+    check_calibration(scorer.metadata.calibration)
     entry = {"format": FORMAT, **asdict(scorer.metadata)}
     part = path.with_name(path.name + ".part")
     torch.save({_WEIGHTS: dict(scorer.weights), _METADATA: entry}, part)
@@ -88,16 +94,28 @@ def read_scorer_file(path: Path) -> ScorerFile:
     return ScorerFile(weights, metadata)
 
 
-def load_scorer(path: Path, device: str = "cpu") -> tuple[Scorer, Metadata]:
-    """The scorer of a file, ready to score on `device`, and what it was trained for.
+def load_scorer(
+    path: Path,
+    device: str = "cpu",
+    *,
+    cache_bytes: int = DEFAULT_CACHE_BYTES,
+    cache_dtype: str = DEFAULT_CACHE_DTYPE,
+) -> tuple[Scorer, Metadata]:
+    """The scorer of a file, ready to score on `device`, and what it was trained for. cache_bytes,
+    cache_dtype: for one that keeps histories, see SequenceScorer.
 
     Raises ScorerFileError, also when the weights do not fit the scorer's layout or the metadata.
     """
     stored = read_scorer_file(path)
-    if stored.metadata.kind != MlpScorer.kind:
-        raise ScorerFileError(f"{path}: kind {stored.metadata.kind!r} is not known; known: {MlpScorer.kind}")
+    kind, calibration = stored.metadata.kind, stored.metadata.calibration
+    if kind not in _KINDS:
+        raise ScorerFileError(f"{path}: kind {kind!r} is not known; known: {', '.join(_KINDS)}")
+    scorer: Scorer
     try:
-        scorer = MlpScorer(stored.weights, device)
+        if kind == MlpScorer.kind:
+            scorer = MlpScorer(stored.weights, device, calibration)
+        else:
+            scorer = SequenceScorer(stored.weights, device, calibration, cache_bytes, cache_dtype)
     except ValueError as error:
         raise ScorerFileError(f"{path}: {error}") from error
     if scorer.hidden_size != stored.metadata.hidden_size:
@@ -146,4 +164,11 @@ def _read_metadata(path: Path, entry: object) -> Metadata:
             raise ScorerFileError(
                 f"{path}: {_METADATA}.{name} is {entry.get(name)!r}; it must be a {described}"
             )
-    return Metadata(**{name: entry[name] for name in _METADATA_TYPES})
+    calibration = entry.get("calibration", {})  # files of before had none
+    if not isinstance(calibration, Mapping):
+        raise ScorerFileError(f"{path}: {_METADATA}.calibration is {calibration!r}; it must be a dictionary")
+    try:
+        check_calibration(calibration)
+    except ValueError as error:
+        raise ScorerFileError(f"{path}: {_METADATA}.calibration: {error}") from None
+    return Metadata(**{name: entry[name] for name in _METADATA_TYPES}, calibration=calibration)

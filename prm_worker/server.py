@@ -11,10 +11,10 @@ import torch
 from prm_worker.batcher import Batcher
 from prm_worker.config import PrmWorkerConfig
 from prm_worker.scorer_file import Metadata, load_scorer
-from prm_worker.scorers.base import Scorer
+from prm_worker.scorers.base import HistoryScorer, Scorer, TracePart
 from prm_worker.scoring_service import SERVICE, ScoringService
 from thoughtbeam.runtime.log import EventLogger
-from thoughtbeam.runtime.rpc import MAX_MESSAGE_BYTES, start_server
+from thoughtbeam.runtime.rpc import MAX_TENSOR_BYTES, start_server
 from thoughtbeam.runtime.settings import SettingError
 from thoughtbeam.runtime.signals import stop_on_signals
 from thoughtbeam.runtime.tasks import task_group
@@ -22,8 +22,6 @@ from thoughtbeam.v1.scoring_pb2_grpc import add_ScorerServiceServicer_to_server
 
 log = EventLogger("prm_worker.server")
 
-# Room in a message for what is not rows: a trace takes less than a hundred bytes of it.
-_OVERHEAD_BYTES = 4 * 1024 * 1024
 # What a call that was ended may take to be answered.
 _LAST_WORDS = 1.0
 
@@ -36,7 +34,13 @@ def prepare(config: PrmWorkerConfig) -> tuple[Scorer, Metadata]:
     """
     _check_device(config.device)
     torch.set_num_threads(config.threads)
-    scorer, recorded = load_scorer(config.scorer, config.device)
+    assert config.scorer is not None
+    scorer, recorded = load_scorer(
+        config.scorer,
+        config.device,
+        cache_bytes=config.cache_mb * 2**20,
+        cache_dtype=config.cache_dtype,
+    )
     return scorer, with_settings(recorded, config)
 
 
@@ -62,14 +66,14 @@ async def serve(config: PrmWorkerConfig, scorer: Scorer, trained_for: Metadata) 
 
     Raises OSError when the address cannot be bound.
     """
-    batcher = Batcher(scorer, rows_that_fit(config.max_rows, scorer.hidden_size))
-    service = ScoringService(batcher, trained_for)
+    batcher = Batcher(scorer, rows_that_fit(config.max_rows, scorer))
+    service = ScoringService(batcher, trained_for, scorer, allow_mismatch=config.allow_mismatch)
     server = await start_server(
         config.listen, [lambda server: add_ScorerServiceServicer_to_server(service, server)], [SERVICE]
     )
     async with task_group() as group:
         scoring = group.create_task(batcher.run(), name="batcher")
-        await batcher.score(np.zeros((batcher.max_rows, scorer.hidden_size), dtype=np.float32))
+        await _warm_up(batcher, scorer)
         stop = stop_on_signals()
         await server.set_serving(True)
         log.info(
@@ -80,6 +84,7 @@ async def serve(config: PrmWorkerConfig, scorer: Scorer, trained_for: Metadata) 
             model_fingerprint=trained_for.model_fingerprint or "unchecked",
             boundary_rule=trained_for.boundary_rule or "unchecked",
             max_rows=batcher.max_rows,
+            mismatch="allowed" if config.allow_mismatch else "refused",
         )
         await stop.wait()
         log.info("stopping", grace=config.grace, passes=batcher.passes)
@@ -90,9 +95,18 @@ async def serve(config: PrmWorkerConfig, scorer: Scorer, trained_for: Metadata) 
     log.info("stopped")
 
 
-def rows_that_fit(max_rows: int, hidden_size: int) -> int:
-    """Rows that one message always holds, in float32, at most max_rows."""
-    return max(1, min(max_rows, (MAX_MESSAGE_BYTES - _OVERHEAD_BYTES) // (4 * hidden_size)))
+def rows_that_fit(max_rows: int, scorer: Scorer) -> int:
+    """Rows that one message always holds, in float32, and whose answer another one does, at most max_rows."""
+    answered = 2 * scorer.history_size if isinstance(scorer, HistoryScorer) else 0
+    return max(1, min(max_rows, MAX_TENSOR_BYTES // max(4 * scorer.hidden_size, 4 + answered)))
+
+
+async def _warm_up(batcher: Batcher, scorer: Scorer) -> None:
+    """The largest pass there is, as of traces that have just begun."""
+    rows = batcher.max_rows
+    parts = [TracePart("", node, 0, 1) for node in range(rows)]
+    await batcher.score(np.zeros((rows, scorer.hidden_size), dtype=np.float32), parts)
+    batcher.drop("", ())
 
 
 def _check_device(text: str) -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from prm_worker.scorers.base import Float32Array
+from prm_worker.scorers.base import Float16Array, Float32Array
 from thoughtbeam.runtime.status import StatusError, Violation, invalid
 from thoughtbeam.v1 import scoring_pb2 as pb
 
@@ -40,6 +40,32 @@ def encode_scores(scores: Float32Array) -> pb.Tensor:
     return pb.Tensor(
         dtype=pb.DATA_TYPE_FLOAT32, shape=[len(scores)], data=scores.astype("<f4", copy=False).tobytes()
     )
+
+
+def decode_history(tensor: pb.Tensor, field: str, most: int, history_size: int) -> Float16Array:
+    """Projected rows as float16 [thoughts, history size]. field: its path in the request. most: thoughts.
+
+    Raises INVALID_ARGUMENT (StatusError) naming the field and what is allowed.
+    """
+    if tensor.dtype != pb.DATA_TYPE_FLOAT16:
+        raise invalid(Violation(f"{field}.dtype", f"is {tensor.dtype}; it must be DATA_TYPE_FLOAT16"))
+    shape = list(tensor.shape)
+    if len(shape) != 2 or shape[1] != history_size or shape[0] > most:
+        allowed = f"[at most {most} thoughts, {history_size}]"
+        raise invalid(Violation(f"{field}.shape", f"is {shape[:3]}; it must be {allowed}"))
+    if len(tensor.data) != 2 * math.prod(shape):
+        wrong = f"has {len(tensor.data)} bytes; shape {shape} takes exactly {2 * math.prod(shape)}"
+        raise invalid(Violation(f"{field}.data", wrong))
+    values: Float16Array = np.frombuffer(tensor.data, dtype="<f2").astype(np.float16).reshape(shape)
+    if not np.isfinite(values).all():
+        raise invalid(Violation(f"{field}.data", "holds values that are not finite"))
+    return values
+
+
+def encode_projected(projected: Float16Array) -> pb.Tensor:
+    """Projected rows as a float16 tensor [rows, history size]."""
+    data = projected.astype("<f2", copy=False).tobytes()
+    return pb.Tensor(dtype=pb.DATA_TYPE_FLOAT16, shape=list(projected.shape), data=data)
 
 
 def _check(tensor: pb.Tensor, max_rows: int) -> None:

@@ -37,6 +37,8 @@ def result(message: pb.Result) -> results.Result:
         queued=message.queued.ToNanoseconds() / 1e9,
         policy=message.policy,
         abridged=message.abridged,
+        scorer=message.scorer,
+        scorer_mismatch=message.scorer_mismatch,
     )
 
 

@@ -23,6 +23,8 @@ class SubmitOptions(TypedDict, total=False):
     profile: named set of parameter defaults, `paper` or `tiny`; None: the worker's own.
     parameters: overrides of single parameters, by name (see `policies`).
     model: name of the model; None: whatever the worker serves.
+    scorer: what scores thoughts: None for the scorer that the worker was given, `confidence` for the model's
+        own confidence, which needs no training and no prm worker.
     answer_mode: how a trace's answer is read: `boxed` (default; the last complete \\boxed{...}), `choice` (a
         letter), `integer` (097 equals 97), `regex` (`answer_regex`: its first group or the whole match; the
         last match counts) or `none` (the text after the thinking, as it is).
@@ -37,6 +39,7 @@ class SubmitOptions(TypedDict, total=False):
     profile: str | None
     parameters: Mapping[str, bool | int | float | str | None] | None
     model: str | None
+    scorer: str | None
     answer_mode: AnswerMode
     answer_regex: str | None
     temperature: float | None
@@ -84,6 +87,7 @@ def reason_request(
     profile: str | None = None,
     parameters: Mapping[str, bool | int | float | str | None] | None = None,
     model: str | None = None,
+    scorer: str | None = None,
     answer_mode: AnswerMode = "boxed",
     answer_regex: str | None = None,
     temperature: float | None = None,
@@ -108,6 +112,7 @@ def reason_request(
         model=_text("search.model", model or ""),
         policy=_text("search.policy", policy),
         profile=_text("search.profile", profile or ""),
+        scorer=_text("search.scorer", scorer or ""),
         answer_mode=f"ANSWER_MODE_{answer_mode.upper()}",
         answer_regex=_text("search.answer_regex", answer_regex or ""),
         sampling=pb.Sampling(

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,15 +33,16 @@ class LocalConfig:
 
     port: of the gateway; None: any free one. model: directory, or a name that the engine resolves; None: the
     bundled tiny reasoner. scorer: weights; None: `scorer.pt` in the model's directory if it has one, else the
-    service runs without. boundary_rule: where thoughts end, as the scorer was trained; None: the decoder
-    worker's default. profile: None: `tiny` for the bundled model, else `paper`. slots, max_context,
-    kv_blocks: None: the decoder worker's defaults. startup_timeout: seconds for each service to become
-    healthy.
+    service runs without. process_reward: directory or name of a model that scores texts, instead of `scorer`.
+    boundary_rule: where thoughts end, as the scorer was trained; None: the decoder worker's default. profile:
+    None: `tiny` for the bundled model, else `paper`. slots, max_context, kv_blocks: None: the decoder
+    worker's defaults. startup_timeout: seconds for each service to become healthy.
     """
 
     port: int | None = DEFAULT_PORT
     model: str | None = None
     scorer: str | None = None
+    process_reward: str | None = None
     boundary_rule: str | None = None
     profile: str | None = None
     slots: int | None = None
@@ -104,11 +105,10 @@ class _Ports:
 def _services(config: LocalConfig, ports: _Ports, state: StateDirectory) -> list[list[Service]]:
     """The services in the order in which they start: those of one list together, once the lists before it are
     healthy."""
-    model = Path(config.model).absolute() if config.model and Path(config.model).exists() else config.model
-    model = model or BUNDLED_MODEL
-    scorer = _scorer_of(config, model)
-    profile = config.profile or ("tiny" if model == BUNDLED_MODEL else "paper")
+    model = _place(config.model) if config.model else BUNDLED_MODEL
     rule = ("--boundary-rule", config.boundary_rule) if config.boundary_rule else ()
+    scorer = _scorer_flags(config, model, rule)
+    profile = config.profile or ("tiny" if model == BUNDLED_MODEL else "paper")
     # the store of this service has no password, whatever the environment says of another one
     store_flags = ("--redis-url", f"redis://127.0.0.1:{ports.store}", "--redis-password-file", "")
 
@@ -144,24 +144,34 @@ def _services(config: LocalConfig, ports: _Ports, state: StateDirectory) -> list
         grace=20.0,
         remark=": the engine takes about half a minute on idle cores, a large model longer",
     )
-    if scorer is None:
+    if not scorer:
         return [[store], [gateway], [decoder_worker]]
     prm_worker = Service(
         "prm_worker",
-        _module("prm_worker", "--listen", at(ports.prm_worker), "--scorer", scorer, *rule),
+        _module("prm_worker", "--listen", at(ports.prm_worker), *scorer),
         lambda: grpc_serves(ports.prm_worker),
     )
     return [[store], [prm_worker, gateway], [decoder_worker]]
 
 
-def _scorer_of(config: LocalConfig, model: Path | str) -> Path | None:
+def _scorer_flags(config: LocalConfig, model: Path | str, rule: Sequence[str]) -> Sequence[str]:
+    """What the prm worker is told to serve; empty: there is none to start."""
+    if config.process_reward is not None:
+        if config.scorer is not None:
+            raise LocalSetupError("--process-reward: a service has one scorer; leave out --scorer")
+        return ("--process-reward", str(_place(config.process_reward)))
     if config.scorer is not None:
         scorer = Path(config.scorer).absolute()
         if not scorer.is_file():
             raise LocalSetupError(f"--scorer: there is no file {scorer}")
-        return scorer
+        return ("--scorer", str(scorer), *rule)
     beside = Path(model) / SCORER_FILE
-    return beside if beside.is_file() else None
+    return ("--scorer", str(beside), *rule) if beside.is_file() else ()
+
+
+def _place(model: str) -> Path | str:
+    """A model's directory, whatever the directory of the program that reads it; or its name."""
+    return Path(model).absolute() if Path(model).exists() else model
 
 
 def _module(name: str, *arguments: object) -> list[str]:

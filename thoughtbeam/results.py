@@ -116,7 +116,9 @@ class Result:
     the budget that ended it (`deadline`, `tokens`), or "". degraded: scores were missing, so that the vote
     fell back to an unscored one. elapsed: seconds from acceptance to the end; queued: of them, waiting for
     a worker. abridged: texts were cut or votes left out, which happens only to the result inside a Tree;
-    `Client.result` gives the whole one.
+    `Client.result` gives the whole one. scorer: kind of what scored the thoughts (`mlp`, `sequence`,
+    `process_reward`, `confidence`), "" where the policy needs no scores. scorer_mismatch: what differs, where
+    the scorer was trained for another model or boundary rule and was used all the same; else "".
     """
 
     tree_id: str
@@ -131,6 +133,8 @@ class Result:
     queued: float
     policy: str
     abridged: bool = False
+    scorer: str = ""
+    scorer_mismatch: str = ""
 
     @property
     def text(self) -> str | None:

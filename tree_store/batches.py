@@ -43,7 +43,7 @@ TREE_OWNED = frozenset(COUNTERS) | {
 }
 NODE_OWNED = frozenset({"state", "parent", "branch_position", "mean_score", "evictions"})
 
-_APPENDED = ("tokens", "text", "thoughts", "confidences")
+_APPENDED = ("tokens", "text", "thoughts", "confidences", "history")
 
 Argument = str | int | float | bytes
 
@@ -123,6 +123,9 @@ def encode_batch(
         if change.confidences:
             names.append(keys.confidences(change.node))
             appended.append(pack_confidences(change.confidences))
+        if change.history:
+            names.append(keys.history(change.node))
+            appended.append(change.history)
     arguments: list[Argument] = [epoch, seq, json.dumps(body), batch.policy_state or "", *appended]
     return names, arguments if end is None else [*arguments, end.outcome]
 

@@ -60,6 +60,11 @@ class TreeKeys:
         """String: one confidence per own token, packed float32; only where its policy asked for them."""
         return f"{self._prefix}confidences:{number}"
 
+    def history(self, number: int) -> str:
+        """String: what a scorer with a history keeps of its own scored thoughts, float16 rows one after the
+        other; only where there is such a scorer."""
+        return f"{self._prefix}history:{number}"
+
     def state(self, state: NodeState) -> str:
         """Zset: numbers of the nodes in this state, by mean score."""
         return f"{self._prefix}state:{state}"
@@ -91,6 +96,7 @@ class TreeKeys:
                 self.text(number),
                 self.thoughts(number),
                 self.confidences(number),
+                self.history(number),
             )
         ]
 

@@ -98,7 +98,8 @@ class NodeChange:
     path: the states it walks through, in order. A new node's path starts with PENDING and `created`
     is set; else the walk starts from the state that the store holds, which must be `before`.
     fields: hash fields to set, already as strings. mean_score: None while unscored.
-    tokens, text, thoughts, confidences: appended to what is stored; the last one per token, or none.
+    tokens, text, thoughts, confidences, history: appended to what is stored; confidences: one per token, or
+    none; history: what a scorer keeps of those of the thoughts that have a score, or none.
     """
 
     node: int
@@ -113,6 +114,7 @@ class NodeChange:
     text: str = ""
     thoughts: tuple[Thought, ...] = ()
     confidences: tuple[float, ...] = ()
+    history: bytes = b""
 
     @property
     def created(self) -> bool:
@@ -156,13 +158,15 @@ class NodeRecord:
 class NodeContent:
     """What a trace itself added to its parent's, as checkpointed at its boundaries.
 
-    confidences: one per token; none where its policy did not ask for them.
+    confidences: one per token; none where its policy did not ask for them. history: what a scorer keeps of
+    its scored thoughts, one after the other; none where the scorer keeps no history.
     """
 
     tokens: tuple[int, ...]
     text: str
     thoughts: tuple[Thought, ...]
     confidences: tuple[float, ...] = ()
+    history: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +248,9 @@ class TreeRecord:
     steps: of the engine since the policy last heard of them. parameters: all in force, as JSON; "" until a
     worker has taken it. degraded: scores are missing, as its owner says while it runs and the outcome in the
     end. outcome: at most a KiB of it, see `outcome` in reads.py. place: where it stands in the list of trees;
-    "" when it was not read from there.
+    "" when it was not read from there. scorer: kind of what scores its thoughts, "" where nothing does.
+    scorer_id: which one of that kind made the scores and the history that are stored. scorer_mismatch: what
+    differs from what it was trained for, where it is used all the same.
     """
 
     tree_id: str
@@ -270,3 +276,6 @@ class TreeRecord:
     failure: Failure | None
     steps: int = 0
     place: str = ""
+    scorer: str = ""
+    scorer_id: str = ""
+    scorer_mismatch: str = ""

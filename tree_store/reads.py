@@ -56,20 +56,25 @@ class TreeReads(Connection):
                 for node in nodes:
                     pipeline.exists(keys.node(node))
                     pipeline.mget(
-                        keys.tokens(node), keys.text(node), keys.thoughts(node), keys.confidences(node)
+                        keys.tokens(node),
+                        keys.text(node),
+                        keys.thoughts(node),
+                        keys.confidences(node),
+                        keys.history(node),
                     )
                 found = await pipeline.execute()
         contents = []
         for node, known, pieces in zip(nodes, found[::2], found[1::2], strict=True):
             if not known:
                 raise NodeNotFoundError(f"tree {tree_id} has no node {node}")
-            tokens, words, thoughts, confidences = (piece or b"" for piece in pieces)
+            tokens, words, thoughts, confidences, history = (piece or b"" for piece in pieces)
             contents.append(
                 NodeContent(
                     unpack_tokens(tokens),
                     text(words),
                     unpack_thoughts(thoughts),
                     unpack_confidences(confidences),
+                    history,
                 )
             )
         return contents

@@ -42,6 +42,9 @@ def tree_record(fields: Mapping[str, str]) -> TreeRecord:
         outcome=_outcome(fields),
         failure=_failure(fields),
         steps=int(fields.get("steps", 0)),
+        scorer=fields.get("scorer", ""),
+        scorer_id=fields.get("scorer_id", ""),
+        scorer_mismatch=fields.get("scorer_mismatch", ""),
     )
 
 

@@ -24,8 +24,9 @@ from decoder_worker.policies.base import Policy
 from decoder_worker.routing import by_search, trace_id
 from decoder_worker.scheduler_view import SchedulerView
 from decoder_worker.scoring.client import BoundaryRow, ScoredRow
-from decoder_worker.search import Search, SearchSpec
+from decoder_worker.search import Search
 from decoder_worker.slots import Slots
+from decoder_worker.spec import SearchSpec
 from decoder_worker.tree_log import TreeLog
 from decoder_worker.tree_view import Trace
 from tree_store.model import NodeState, RoundRecord, Thought
@@ -86,7 +87,7 @@ class NoLog(TreeLog):
     ) -> None:
         pass
 
-    def thought(self, trace: Trace, thought: Thought) -> None:
+    def thought(self, trace: Trace, thought: Thought, projected: bytes = b"") -> None:
         pass
 
     def round(self, record: RoundRecord) -> None:
@@ -176,6 +177,9 @@ class Simulation:
     def score(self, search: Search, rows: Sequence[BoundaryRow]) -> None:
         scored = [ScoredRow(row, score_in(row.row)) for row in rows]
         self._later(self._score_delay, partial(search.on_scores, scored))
+
+    def forget(self, search: Search, trace: Trace) -> None:
+        pass  # its scorer keeps nothing
 
     def embed(self, search: Search, thoughts: Sequence[ThoughtText]) -> None:
         embedded = [EmbeddedThought(t.node, t.index, self._world.embedding(t.text)) for t in thoughts]

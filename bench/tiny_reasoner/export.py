@@ -37,7 +37,7 @@ def export_model(model: TinyReasoner, folder: Path) -> None:
     }
     save_file(weights, folder / _WEIGHTS, metadata={"format": "pt"})
     _configuration(model.shape).save_pretrained(folder)
-    _tokenizer().save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
     generation = {"eos_token_id": END, "pad_token_id": PAD, "do_sample": True, "temperature": 1.0}
     (folder / "generation_config.json").write_text(json.dumps(generation))
 
@@ -83,7 +83,8 @@ def _configuration(shape: Shape) -> Qwen3Config:
     return config
 
 
-def _tokenizer() -> PreTrainedTokenizerFast:
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """The vocabulary as a Hugging Face tokenizer."""
     tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token="<pad>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(TEXT_PATTERN), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()

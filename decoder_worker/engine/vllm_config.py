@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -12,21 +10,11 @@ from typing import Any
 
 from decoder_worker.engine.base import EngineError
 from decoder_worker.engine.boundaries import BLANK_LINE
-
-_FIRST, _LAST, _END = (0, 25, 1), (0, 32, 0), (0, 33)  # the tested ones, and the first that is refused
+from thoughtbeam.runtime import vllm_life
 
 _DTYPES = ("auto", "float32", "float16", "bfloat16")
 _CPU_BLOCK_SIZE = 32  # vLLM's smallest on CPU: fine sharing between short branches
 _CPU_KV_BYTES = 1 << 30
-
-_ENVIRONMENT = {
-    # Our process may hold threads (gRPC) that a forked child would not have.
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-    # Outputs of one step come in one piece, so that a step is one batch.
-    "VLLM_V1_OUTPUT_PROC_CHUNK_SIZE": "65536",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +42,15 @@ class VllmConfig:
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def prepare_environment() -> None:
-    """Sets the environment variables that vLLM reads, where the user has not. Before vLLM is imported."""
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-
-
 def check_version(version: str) -> None:
     """Warns about releases between the tested ones, refuses others.
 
     Raises EngineError when `version` (as vLLM reports it) lies outside the accepted range.
     """
-    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
-    number = tuple(int(part or 0) for part in match.groups()) if match else (0,)
-    if not _FIRST <= number < _END:
-        raise EngineError(
-            f"vLLM {version} is not supported: 0.25.1 up to, but not including, 0.33 is", fatal=True
-        )
-    if number not in (_FIRST, _LAST):
-        warnings.warn(f"vLLM {version} is not one of the tested releases, 0.25.1 and 0.32.0", stacklevel=2)
+    try:
+        vllm_life.check_version(version)
+    except vllm_life.VllmVersionError as error:
+        raise EngineError(str(error), fatal=True) from None
 
 
 def engine_arguments(config: VllmConfig, *, on_cpu: bool) -> dict[str, Any]:

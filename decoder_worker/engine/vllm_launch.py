@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import multiprocessing
-import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,22 +11,19 @@ from decoder_worker.engine.base import EngineError, EngineInfo, SamplingSpec
 from decoder_worker.engine.boundaries import Vocabulary
 from decoder_worker.engine.checks import check_capacity, check_model
 from decoder_worker.engine.fingerprint import model_fingerprint
-from decoder_worker.engine.parent_watch import starting_engine
 from decoder_worker.engine.tokenizer import HuggingFaceTokenizer
 from decoder_worker.engine.vllm_config import (
     VllmConfig,
     check_version,
     engine_arguments,
-    prepare_environment,
     refuse_unsupported,
 )
 from thoughtbeam.runtime.log import EventLogger
+from thoughtbeam.runtime.vllm_life import built_in_thread, prepare_environment, shut_down_llm, start_llm
 
 log = EventLogger(__name__)
 
-_TIDY_UP = 4.0  # seconds that an engine core has for it
 _REASON_LENGTH = 500  # characters of vLLM's own message in ours
-_ABANDON_POLL = 0.1  # seconds between two looks for processes of an abandoned start
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +37,14 @@ class Launched:
 
     def shut_down(self) -> None:
         """Ends vLLM and its processes. Blocks for some seconds."""
-        _shut_down(self.llm)
+        shut_down_llm(self.llm)
 
 
 async def launch(config: VllmConfig) -> Launched:
     """Starts vLLM. Raises a fatal EngineError when it cannot be started; when cancelled, ends what was
     started."""
-    before = set(multiprocessing.active_children())
     began = time.monotonic()
-    building = asyncio.get_running_loop().run_in_executor(None, _build, config)
-    try:
-        launched = await asyncio.shield(building)
-    except asyncio.CancelledError:
-        await _abandon(building, before)
-        raise
+    launched = await built_in_thread(lambda: _build(config), Launched.shut_down)
     log.info(
         "engine_started",
         model=launched.info.model,
@@ -66,16 +53,6 @@ async def launch(config: VllmConfig) -> Launched:
         seconds=round(time.monotonic() - began, 1),
     )
     return launched
-
-
-async def _abandon(building: asyncio.Future[Launched], before: set[Any]) -> None:
-    """Kills the engine processes that a start has made or still makes, until its thread gives up."""
-    while not building.done():
-        for child in set(multiprocessing.active_children()) - before:
-            child.kill()
-        await asyncio.wait([building], timeout=_ABANDON_POLL)
-    if building.exception() is None:
-        await asyncio.to_thread(building.result().shut_down)
 
 
 def _build(config: VllmConfig) -> Launched:
@@ -95,7 +72,7 @@ def _build(config: VllmConfig) -> Launched:
         refuse_unsupported(vllm_config)
         size = vllm_config.model_config.get_vocab_size()
         vocabulary = Vocabulary(config.boundary_rule, tokenizer.token_texts(size), tokenizer.transparent)
-        llm = _start(vllm_config)
+        llm = start_llm(vllm_config)
     except EngineError:
         raise
     except Exception as error:
@@ -107,7 +84,7 @@ def _build(config: VllmConfig) -> Launched:
         info = _describe(config, llm.vllm_config, vllm.__version__)
         check_capacity(info)
     except BaseException:
-        _shut_down(llm)
+        shut_down_llm(llm)
         raise
     return Launched(llm, info, tokenizer, vocabulary)
 
@@ -121,34 +98,6 @@ def _vllm_config(arguments: dict[str, Any]) -> Any:
     scheduler = vllm_config.scheduler_config
     scheduler.scheduler_cls = HandoverAsyncScheduler if scheduler.async_scheduling else HandoverScheduler
     return vllm_config
-
-
-def _start(vllm_config: Any) -> Any:
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    # Ctrl-C in a terminal goes to every process of the group. When the engine stops is for us to say, so its
-    # processes inherit a mask that keeps SIGINT from them.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with starting_engine():
-            return AsyncLLM.from_vllm_config(vllm_config, disable_log_stats=True)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _shut_down(llm: Any) -> None:
-    # An engine core has given back what outlives it after about three seconds and then tidies up memory that
-    # its end frees anyway. So it is killed, and vLLM need not warn about that.
-    processes = list(llm.engine_core.resources.engine_manager.processes)
-    logger = logging.getLogger("vllm.v1.utils")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        llm.shutdown(timeout=_TIDY_UP)
-    finally:
-        logger.setLevel(level)
-    for process in processes:
-        process.join()
 
 
 def _describe(config: VllmConfig, vllm_config: Any, version: str) -> EngineInfo:

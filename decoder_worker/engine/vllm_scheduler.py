@@ -14,9 +14,9 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
 
-from decoder_worker.engine.parent_watch import die_with_starter
 from decoder_worker.engine.vllm_hooks import CONFIDENCES, ROWS, Rows
 from decoder_worker.engine.vllm_tap import HANDOVER
+from thoughtbeam.runtime.parent_watch import die_with_starter
 
 # Name of the engine core's utility method.
 CONTROL = "thoughtbeam_control"

@@ -1,36 +1,25 @@
-"""Sends boundary rows to the prm worker and hands back scores, batched across searches.
+"""Sends boundary rows to the prm workers and hands back scores, batched across searches.
 
-One call is in flight; whatever gathers meanwhile goes into the next one. Decoding never waits for a score.
+One call is in flight for each prm worker; whatever gathers meanwhile goes into the next one. Decoding never
+waits for a score. A tree stays with one prm worker, for what that keeps of its traces, and goes to the next
+one when that does not answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from zlib import crc32
 
-import grpc
-
-from decoder_worker.scoring.info import (
-    NOT_ANSWERED,
-    ScorerInfo,
-    ScorerMismatchError,
-    ScorerUnreachableError,
-    ask,
-)
-from decoder_worker.scoring.wire import (
-    BoundaryRow,
-    decode_scores,
-    encode_request,
-    is_finite,
-    request_order,
-)
+from decoder_worker.scoring.base import Deliver, ScoredRow
+from decoder_worker.scoring.calls import Origin
+from decoder_worker.scoring.info import ScorerInfo, ScorerMismatchError, ScorerUnreachableError
+from decoder_worker.scoring.prm_link import PrmLink, ScoringStats
+from decoder_worker.scoring.queued import Queued
+from decoder_worker.scoring.wire import BoundaryRow, is_finite
 from thoughtbeam.runtime.log import EventLogger
-from thoughtbeam.runtime.rpc import open_channel
-from thoughtbeam.runtime.status import StatusError, from_rpc_error
-from thoughtbeam.v1.scoring_pb2_grpc import ScorerServiceStub
+from thoughtbeam.runtime.tasks import task_group
 
 __all__ = [
     "BoundaryRow",
@@ -45,61 +34,27 @@ __all__ = [
 
 log = EventLogger("decoder_worker.scoring.client")
 
-MAX_ROWS_PER_CALL = 256  # less where the server takes less
-CALL_TIMEOUT = 10.0  # seconds; a server that hangs is asked again
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredRow:
-    """The outcome for one row. score: in [0, 1]; None when it was refused or lost, then `error` says why
-    (`NONFINITE_ROW`, `SCORER_LOST`, `BAD_SCORES`, or the reason the server gave)."""
-
-    row: BoundaryRow
-    score: float | None
-    error: str = ""
-
 
 @dataclass(slots=True)
-class ScoringStats:
-    """Counters since the start. rows: scored; seconds: spent in calls that were answered; retries: calls that
-    were not; lost: rows given up as SCORER_LOST."""
+class _Home:
+    """Where a tree's rows go. scorer: that was known when the first of them came; scores of another do not go
+    with its own."""
 
-    calls: int = 0
-    rows: int = 0
-    seconds: float = 0.0
-    retries: int = 0
-    lost: int = 0
-
-
-Deliver: TypeAlias = Callable[[Sequence[ScoredRow]], None]
-
-
-@dataclass(slots=True, eq=False)
-class _Queued:
-    row: BoundaryRow
-    deliver: Deliver
-    since: float  # loop time
-    score: float | None = None
-    error: str = ""
-    forgotten: bool = False
-
-    @property
-    def format(self) -> tuple[str, int]:
-        """Rows of one call agree in this."""
-        return self.row.row.dtype, len(self.row.row.data)
+    link: PrmLink
+    scorer: ScorerInfo | None
 
 
 class ScoringClient:
-    """The decoder worker's side of one prm worker. To be made inside a running event loop.
+    """The decoder worker's side of its prm workers. To be made inside a running event loop.
 
-    target: `host:port`. model_fingerprint, boundary_rule, hidden_size: of the engine whose rows it sends (the
-    last for `info` to compare). deadline: seconds that a row waits for a prm worker that does not answer.
+    targets: `host:port`, several with commas between them. model_fingerprint, boundary_rule, hidden_size: of
+    the engine whose rows it sends (the last for `info` to compare). deadline: seconds that a row waits for a
+    prm worker that does not answer.
     """
 
     def __init__(
         self,
-        target: str,
+        targets: str,
         model_fingerprint: str,
         boundary_rule: str,
         deadline: float,
@@ -107,38 +62,81 @@ class ScoringClient:
         hidden_size: int | None = None,
     ) -> None:
         self.stats = ScoringStats()
-        self._target = target
-        self._model_fingerprint = model_fingerprint
-        self._boundary_rule = boundary_rule
-        self._deadline = deadline
+        self._origin = Origin(model_fingerprint, boundary_rule)
         self._hidden_size = hidden_size
-        self._max_rows = MAX_ROWS_PER_CALL
-        self._channel = open_channel(target)
-        self._stub = ScorerServiceStub(self._channel)
-        self._queue: deque[_Queued] = deque()  # oldest first
-        self._in_hand: Sequence[_Queued] = ()  # taken from the queue: sent, or being delivered
-        self._arrived = asyncio.Event()
-        self._pause = 0.0  # between attempts; 0: the last call was answered
-        self._next_attempt = 0.0  # loop time
+        self._deadline = deadline
+        self._scorer: ScorerInfo | None = None
+        self._links = [
+            PrmLink(target, self._origin, deadline, self.stats, self._accepts, self._changed)
+            for target in targets.split(",")
+        ]
+        self._homes: dict[str, _Home] = {}
 
     async def close(self) -> None:
-        """Closes the connection. `run` must have ended."""
-        await self._channel.close()
+        """Closes the connections. `run` must have ended."""
+        for link in self._links:
+            await link.close()
+
+    @property
+    def scorer(self) -> ScorerInfo:
+        """What the prm workers serve; its kind is "" until one has said it."""
+        return self._scorer or ScorerInfo(kind="")
+
+    @property
+    def serving(self) -> int:
+        """How many prm workers answer."""
+        return sum(link.info is not None and not link.away for link in self._links)
+
+    def home_of(self, tree_id: str) -> str | None:
+        """Address of the prm worker to which the tree's rows go; None: it has none under way."""
+        home = self._homes.get(tree_id)
+        return None if home is None else home.link.target
 
     async def info(self, *, timeout: float | None = None) -> ScorerInfo:
-        """Asks what the prm worker serves, waiting for it up to `timeout` seconds, by default the deadline.
+        """Asks what the prm workers serve, waiting for them up to `timeout` seconds, by default the deadline.
+        One of them has to answer; the others are compared when they come.
 
-        Raises ScorerMismatchError when its scorer does not fit this engine, ScorerUnreachableError when
-        nobody answers, and StatusError for any other answer.
+        Raises ScorerMismatchError when their scorers differ, or do not fit this engine and are not allowed
+        to; ScorerUnreachableError when nobody answers, and StatusError for any other answer.
         """
-        info = await ask(self._stub, self._target, timeout or self._deadline)
-        different = info.differences(self._model_fingerprint, self._boundary_rule, self._hidden_size)
-        if different:
-            raise ScorerMismatchError(
-                f"the scorer at {self._target} was trained for another engine: {'; '.join(different)}"
+        asked = await asyncio.gather(
+            *(link.ask(timeout or self._deadline) for link in self._links), return_exceptions=True
+        )
+        known: list[tuple[str, ScorerInfo]] = []
+        unreachable: list[ScorerUnreachableError] = []
+        for link, answer in zip(self._links, asked, strict=True):
+            if isinstance(answer, ScorerInfo):
+                known.append((link.target, answer))
+            elif isinstance(answer, ScorerUnreachableError):
+                unreachable.append(answer)
+            else:
+                raise answer
+        if not known:
+            raise unreachable[0]
+        for error in unreachable:
+            log.warning("scorer_unreachable", error=str(error))
+        self._scorer = self._common(known)
+        return self._scorer
+
+    def _common(self, known: Sequence[tuple[str, ScorerInfo]]) -> ScorerInfo:
+        """The scorer of all that have answered. Raises ScorerMismatchError."""
+        first, scorer = known[0]
+        for target, other in known:
+            if other.identity != scorer.identity:
+                raise ScorerMismatchError(
+                    f"the prm workers must serve one and the same scorer: {first} has {scorer.name}, "
+                    f"{target} has {other.name}"
+                )
+            different = other.differences(
+                self._origin.model_fingerprint, self._origin.boundary_rule, self._hidden_size
             )
-        self._max_rows = min(MAX_ROWS_PER_CALL, info.max_rows)
-        return info
+            if different and not other.mismatch_allowed:
+                raise ScorerMismatchError(
+                    f"the scorer at {target} was trained for another engine: {'; '.join(different)}"
+                )
+        return scorer
+
+    # ---- rows
 
     def submit(self, rows: Sequence[BoundaryRow], deliver: Deliver) -> None:
         """Queues rows. `deliver` gets each of them back exactly once, unless its tree is forgotten, the rows
@@ -148,133 +146,94 @@ class ScoringClient:
         data that is not a whole number of values.
         """
         now = asyncio.get_running_loop().time()
-        self._queue.extend(
-            [_Queued(row, deliver, now, error="" if is_finite(row.row) else "NONFINITE_ROW") for row in rows]
-        )
-        if rows:
-            self._arrived.set()
+        queued: dict[str, list[Queued]] = {}
+        for row in rows:
+            error = "" if self.scorer.reads_text or is_finite(row.row) else "NONFINITE_ROW"
+            queued.setdefault(row.tree_id, []).append(Queued(row, deliver, now, error=error))
+        for tree_id, entries in queued.items():
+            home = self._home(tree_id)
+            if not self._still_scores(home):
+                _refuse(entries)
+            home.link.append(entries)
+
+    def drop(self, tree_id: str, node: int) -> None:
+        """The trace has ended and all its rows have come back: the prm worker need not know it any more."""
+        if (home := self._homes.get(tree_id)) is not None:
+            home.link.drop(tree_id, node)
 
     def forget(self, tree_id: str) -> None:
         """Drops the rows of a tree that has ended: nothing of it is delivered afterwards."""
-        self._queue = deque(entry for entry in self._queue if entry.row.tree_id != tree_id)
-        for entry in self._in_hand:
-            entry.forgotten = entry.forgotten or entry.row.tree_id == tree_id
+        for link in self._links:
+            link.forget(tree_id)
+        if (home := self._homes.pop(tree_id, None)) is not None:
+            home.link.drop(tree_id, None)
 
     async def run(self) -> None:
         """Scores what is submitted until it is cancelled."""
-        while True:
-            await self._arrived.wait()
-            if self._pause:
-                pause = self._next_attempt - asyncio.get_running_loop().time()
-                await asyncio.sleep(min(pause, self._patience()))
-            self._deliver(self._take_old())
-            await self._score(self._take())
-            self._in_hand = ()
-            if not self._queue:
-                self._arrived.clear()
+        async with task_group() as group:
+            for link in self._links:
+                group.create_task(link.run(), name=f"scoring at {link.target}")
 
-    async def _score(self, batch: Sequence[_Queued]) -> None:
-        self._in_hand = batch
-        if await self._settle(batch):
-            self._deliver(batch)
-        else:
-            self._queue.extendleft(entry for entry in reversed(batch) if not entry.forgotten)
+    # ---- which prm worker
 
-    # ---- the queue
+    def _home(self, tree_id: str) -> _Home:
+        home = self._homes.get(tree_id)
+        if home is None:
+            first = self._links[crc32(tree_id.encode()) % len(self._links)]
+            home = self._homes[tree_id] = _Home(self._present(first) or first, self._scorer)
+        elif home.link.away and (present := self._present(home.link)) is not None:
+            home.link = present
+            # what it may remember of an earlier stay can hold a thought whose score never came
+            present.drop(tree_id, None)
+        return home
 
-    def _patience(self) -> float:
-        """Seconds until the oldest row is lost."""
-        if not self._queue:
-            return 0.0
-        age = asyncio.get_running_loop().time() - self._queue[0].since
-        return max(0.0, self._deadline - age)
+    def _present(self, link: PrmLink) -> PrmLink | None:
+        """This one, or the next one that answers."""
+        place = self._links.index(link)
+        ring = [*self._links[place:], *self._links[:place]]
+        return next((link for link in ring if not link.away), None)
 
-    def _take_old(self) -> Sequence[_Queued]:
-        """The rows that have waited too long."""
-        old: list[_Queued] = []
-        while self._queue and not self._patience():
-            entry = self._queue.popleft()
-            entry.error = entry.error or "SCORER_LOST"
-            old.append(entry)
-        lost = sum(entry.error == "SCORER_LOST" for entry in old)
-        if lost:
-            self.stats.lost += lost
-            log.warning("rows_lost", target=self._target, rows=lost)
-        return old
+    def _still_scores(self, home: _Home) -> bool:
+        if home.scorer is None:
+            home.scorer = self._scorer
+        return home.scorer is None or self._scorer is None or home.scorer.identity == self._scorer.identity
 
-    def _take(self) -> Sequence[_Queued]:
-        """The oldest rows that fit into one call."""
-        taken: list[_Queued] = []
-        wanted: tuple[str, int] | None = None
-        while self._queue and len(taken) < self._max_rows:
-            entry = self._queue[0]
-            if not entry.error:
-                wanted = wanted or entry.format
-                if entry.format != wanted:
-                    break
-            taken.append(self._queue.popleft())
-        return taken
-
-    def _deliver(self, entries: Sequence[_Queued]) -> None:
-        self._in_hand = entries
-        by_receiver: dict[Deliver, list[_Queued]] = {}
-        for entry in entries:
-            by_receiver.setdefault(entry.deliver, []).append(entry)
-        for deliver, own in by_receiver.items():
-            # the receiver before may have forgotten this one's tree
-            scored = [ScoredRow(e.row, e.score, e.error) for e in own if not e.forgotten]
-            if scored:
-                deliver(scored)
-
-    # ---- one call
-
-    async def _settle(self, batch: Sequence[_Queued]) -> bool:
-        """One call. True when every row of the batch has a score or an error, False: ask again."""
-        open_entries = [entry for entry in batch if not entry.error]
-        if not open_entries:
-            return True
-        rows = [entry.row for entry in open_entries]
-        runs = request_order(rows)
-        sent = [open_entries[index] for run in runs for index in run]
-        request = encode_request(rows, runs, self._model_fingerprint, self._boundary_rule)
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        left = max(0.01, open_entries[0].since + self._deadline - started)
-        try:
-            answer = await self._stub.Score(request, timeout=min(CALL_TIMEOUT, left))
-        except grpc.RpcError as error:
-            return self._settle_failure(sent, from_rpc_error(error))
-        self._answered()
-        self.stats.calls += 1
-        self.stats.rows += len(sent)
-        self.stats.seconds += loop.time() - started
-        for entry, score in zip(sent, decode_scores(answer.scores, len(sent)), strict=True):
-            entry.score = score
-            entry.error = "" if score is not None else "BAD_SCORES"
+    def _accepts(self, link: PrmLink, info: ScorerInfo) -> bool:
+        """Whether what a prm worker serves is what the others do. Where none that answers serves any more
+        what they did, it is the new scorer, of trees that have no scores yet."""
+        known = self._scorer
+        if known is not None and info.identity != known.identity:
+            others = [other for other in self._links if other is not link and not other.away]
+            kept = any(other.info is not None and other.info.identity == known.identity for other in others)
+            log.error(
+                "scorer_differs" if kept else "scorer_changed",
+                target=link.target,
+                scorer=info.name,
+                before=known.name,
+            )
+            if kept:
+                return False
+        self._scorer = info
         return True
 
-    def _settle_failure(self, sent: Sequence[_Queued], status: StatusError) -> bool:
-        """What a failed call means for its rows, given in the order of the request. False: ask again."""
-        if status.code in NOT_ANSWERED:
-            if not self._pause:
-                log.warning("scorer_unreachable", target=self._target, code=status.code.name)
-            self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
-            self._next_attempt = asyncio.get_running_loop().time() + self._pause
-            self.stats.retries += 1
-            return False
-        self._answered()
-        row = status.metadata.get("row", "")
-        if status.reason == "NONFINITE_ROW" and row.isdecimal() and int(row) < len(sent):
-            # a finite row that overflows in the scorer: the others of its call are none the worse
-            sent[int(row)].error = status.reason
-            return False
-        reason = status.code.name if status.reason == "UNKNOWN" else status.reason
-        log.error("rows_refused", target=self._target, rows=len(sent), reason=reason, message=status.message)
-        for entry in sent:
-            entry.error = reason
-        return True
+    def _changed(self) -> None:
+        """A prm worker went away or came: rows go where they can be scored."""
+        for link in self._links:
+            entries = link.take_all()
+            by_tree: dict[str, list[Queued]] = {}
+            for entry in entries:
+                by_tree.setdefault(entry.row.tree_id, []).append(entry)
+            for tree_id, own in by_tree.items():
+                home = self._home(tree_id)
+                if not self._still_scores(home):
+                    _refuse(own)
+                if home.link is not link:
+                    self.stats.moved += len(own)
+                home.link.put(own)
 
-    def _answered(self) -> None:
-        if self._pause:
-            log.info("scorer_back", target=self._target)
-        self._pause = 0.0
+
+def _refuse(entries: Sequence[Queued]) -> None:
+    """Their tree has scores of another scorer."""
+    for entry in entries:
+        if not entry.settled:
+            entry.error = "SCORER_CHANGED"

@@ -22,6 +22,9 @@ NOT_ANSWERED = (
 )
 
 
+PROCESS_REWARD = "process_reward"
+
+
 class ScorerMismatchError(RuntimeError):
     """The scorer was trained for another model, boundary rule or hidden size; the message says which."""
 
@@ -32,13 +35,33 @@ class ScorerUnreachableError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class ScorerInfo:
-    """What the prm worker serves. model_fingerprint, boundary_rule: empty when not recorded."""
+    """What scores. model_fingerprint, boundary_rule: empty when not recorded. max_rows: rows or texts of one
+    call. history_size: values in a projected row; 0: it keeps no history. scorer_id: "" when it does not say.
+    mismatch_allowed: it scores what it was not trained for, and says so."""
 
     kind: str
-    hidden_size: int
-    model_fingerprint: str
-    boundary_rule: str
-    max_rows: int
+    hidden_size: int = 0
+    model_fingerprint: str = ""
+    boundary_rule: str = ""
+    max_rows: int = 1
+    history_size: int = 0
+    scorer_id: str = ""
+    mismatch_allowed: bool = False
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether it reads the texts of thoughts, and not their hidden rows."""
+        return self.kind == PROCESS_REWARD
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.kind} {self.scorer_id}".strip()
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """Scores of scorers that differ in this do not mix."""
+        return self.kind, self.scorer_id, self.history_size
 
     def differences(
         self, model_fingerprint: str, boundary_rule: str, hidden_size: int | None
@@ -56,13 +79,17 @@ class ScorerInfo:
         ]
 
 
-async def ask(stub: ScorerServiceAsyncStub, target: str, timeout: float) -> ScorerInfo:
-    """Asks a prm worker, waiting up to `timeout` seconds for it to come up.
+async def ask(
+    stub: ScorerServiceAsyncStub, target: str, timeout: float, *, wait_for_ready: bool = True
+) -> ScorerInfo:
+    """Asks a prm worker. wait_for_ready: waits up to `timeout` seconds for it to come up.
 
     Raises ScorerUnreachableError when nobody answers, StatusError for any other answer than the right one.
     """
     try:
-        answer = await stub.GetScorerInfo(pb.GetScorerInfoRequest(), timeout=timeout, wait_for_ready=True)
+        answer = await stub.GetScorerInfo(
+            pb.GetScorerInfoRequest(), timeout=timeout, wait_for_ready=wait_for_ready
+        )
     except grpc.RpcError as error:
         status = from_rpc_error(error)
         if status.code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -71,5 +98,12 @@ async def ask(stub: ScorerServiceAsyncStub, target: str, timeout: float) -> Scor
             raise ScorerUnreachableError(f"no prm worker answers at {target}: {status.message}") from error
         raise status from error
     return ScorerInfo(
-        answer.kind, answer.hidden_size, answer.model_fingerprint, answer.boundary_rule, answer.max_rows
+        kind=answer.kind,
+        hidden_size=answer.hidden_size,
+        model_fingerprint=answer.model_fingerprint,
+        boundary_rule=answer.boundary_rule,
+        max_rows=answer.max_rows,
+        history_size=answer.history_size,
+        scorer_id=answer.scorer_id,
+        mismatch_allowed=answer.mismatch_allowed,
     )

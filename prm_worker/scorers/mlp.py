@@ -7,11 +7,13 @@ score of a trace is the mean.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from prm_worker.scorers.base import Float32Array
+from prm_worker.scorers.base import Float32Array, digest
+from prm_worker.scorers.calibration import calibrated
 
 # Names in the public checkpoints, with the shape of each; D: hidden size of the model, H: of the scorer.
 LAYOUT = {
@@ -26,13 +28,21 @@ class MlpScorer:
     """Made from weights in the public STEP layout.
 
     weights: the four tensors of LAYOUT, any floating-point dtype; computed in float32. device: `cpu`, `cuda`…
-    Raises ValueError naming the tensor that is missing, of another shape, or not finite.
+    calibration: as in a scorer file, checked. Raises ValueError naming the tensor that is missing, of another
+    shape, or not finite.
     """
 
     kind = "mlp"
 
-    def __init__(self, weights: Mapping[str, Tensor], device: str = "cpu") -> None:
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        device: str = "cpu",
+        calibration: Mapping[str, Any] | None = None,
+    ) -> None:
         width, self.hidden_size = check_layout(weights)
+        self.scorer_id = digest(self.kind, {name: weights[name] for name in LAYOUT})
+        self._calibration = calibration or {}
         self._device = torch.device(device)
         net = nn.Sequential(nn.Linear(self.hidden_size, width), nn.ReLU(), nn.Linear(width, 1))
         net.load_state_dict({name.removeprefix("net."): weights[name].float() for name in LAYOUT})
@@ -42,8 +52,7 @@ class MlpScorer:
     def score(self, rows: Float32Array) -> Float32Array:
         """Scores of rows; see Scorer."""
         logits: Tensor = self._net(torch.from_numpy(rows).to(self._device)).squeeze(1)
-        scores: Float32Array = torch.sigmoid(logits).cpu().numpy()
-        return scores
+        return calibrated(logits, self._calibration)
 
 
 def check_layout(weights: Mapping[str, Tensor]) -> tuple[int, int]:

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "prm_worker": {"thoughtbeam.v1", "thoughtbeam.runtime"},
     "decoder_worker": {"thoughtbeam.v1", "thoughtbeam.runtime", "tree_store"},
     "gateway": {"thoughtbeam.v1", "thoughtbeam.runtime", "tree_store"},
-    "bench": {"thoughtbeam", "tree_store", "decoder_worker"},
+    "bench": {"thoughtbeam", "tree_store", "decoder_worker", "prm_worker"},
 }
 SHIPPED = sorted(MAY_IMPORT.keys() - {"bench"})
 

@@ -18,6 +18,7 @@ from thoughtbeam.cli import (
     load,
     policies,
     redis,
+    scorer,
     serve,
     solve,
     stop,
@@ -30,7 +31,7 @@ from thoughtbeam.supervision.signals import StopRequestedError
 from thoughtbeam.supervision.state import AlreadyRunningError
 from thoughtbeam.supervision.supervisor import ServiceFailedError
 
-_COMMANDS = (serve, solve, submit, tree, policies, workers, load, demo, redis, stop)
+_COMMANDS = (serve, solve, submit, tree, policies, workers, load, demo, scorer, redis, stop)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

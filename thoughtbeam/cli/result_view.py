@@ -37,6 +37,8 @@ def result_view(result: Result, nodes: Sequence[Node] = ()) -> RenderableType:
         parts.append(_votes(result))
     else:
         parts.append(Text(why_no_answer(result, nodes), style="bold yellow"))
+    if result.scorer_mismatch:
+        parts.append(Text(_mismatch_line(result), style="bold yellow"))
     parts.append(accounting(result.counts, result.usage))
     parts.append(Text(_timing(result), style="dim"))
     parts.append(Text(f"tree {result.tree_id}", style="dim"))
@@ -78,6 +80,11 @@ def _answer_line(result: Result) -> Text:
     return line
 
 
+def _mismatch_line(result: Result) -> str:
+    different = printable(result.scorer_mismatch)
+    return f"Warning: the scorer was made for something else, its scores may mean nothing: {different}"
+
+
 def _standing(result: Result) -> str:
     """What the answer won by: its share of a vote, or, where one best trace decides, that trace's score."""
     assert result.answer is not None
@@ -108,4 +115,5 @@ def _votes(result: Result) -> Table:
 def _timing(result: Result) -> str:
     running = result.elapsed - result.queued
     rate = f" · {result.usage.generated / running:,.0f} tok/s" if running > 0 else ""
-    return f"{result.policy} · {result.elapsed:.1f} s, of them {result.queued:.1f} s queued{rate}"
+    scored = f", scored by {result.scorer}" if result.scorer else ""
+    return f"{result.policy}{scored} · {result.elapsed:.1f} s, of them {result.queued:.1f} s queued{rate}"

@@ -26,6 +26,12 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     )
     add("--model", help="name of the model (default: whatever is served)")
     add(
+        "--scorer",
+        metavar="KIND",
+        help="what scores thoughts: confidence, for the model's own, which needs no training (default: the "
+        "scorer that the worker was given)",
+    )
+    add(
         "--answer-mode",
         choices=get_args(AnswerMode),
         default="boxed",
@@ -79,6 +85,7 @@ def options_of(args: argparse.Namespace) -> SubmitOptions:
         profile=args.profile,
         parameters=dict(args.parameter),
         model=args.model,
+        scorer=args.scorer,
         answer_mode=args.answer_mode,
         answer_regex=args.answer_regex,
         temperature=args.temperature,

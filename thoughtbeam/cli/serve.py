@@ -47,6 +47,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         help=f"scorer weights (default: {SCORER_FILE} beside the model, if any)",
     )
+    add(
+        "--process-reward",
+        metavar="DIR",
+        help="instead of --scorer: Hugging Face directory or name of a model that scores texts",
+    )
     add("--boundary-rule", metavar="RULE", help="where thoughts end; what the scorer was trained for")
     add(
         "--profile",
@@ -70,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
         port=args.port,
         model=args.model,
         scorer=args.scorer,
+        process_reward=args.process_reward,
         boundary_rule=args.boundary_rule,
         profile=args.profile,
         slots=args.slots,

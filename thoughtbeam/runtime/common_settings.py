@@ -29,6 +29,14 @@ def _is_address(text: str, least_port: int) -> bool:
 
 LISTEN_ADDRESS = Form("HOST:PORT", "HOST:PORT, port 0 for any free one", lambda text: _is_address(text, 0))
 ADDRESS = Form("HOST:PORT", "HOST:PORT, port from 1 to 65535", lambda text: _is_address(text, 1))
+ADDRESSES = Form(
+    "HOST:PORT,…",
+    "HOST:PORT, port from 1 to 65535, or several different ones with commas between them",
+    lambda text: (
+        all(_is_address(part, 1) for part in text.split(","))
+        and len(set(text.split(","))) == len(text.split(","))
+    ),
+)
 
 
 def _is_redis_url(text: str) -> bool:

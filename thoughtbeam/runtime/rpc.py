@@ -12,8 +12,12 @@ import grpc
 if TYPE_CHECKING:
     from grpc_health.v1._async import HealthServicer
 
-# 256 boundary rows of a model with hidden size 8,192 in float32 are 8 MiB; leave room above it.
+# 256 boundary rows of a model with hidden size 8,192 in float32 are 8 MiB; with them may come histories: 300
+# thoughts of each of 256 traces, 256 float16 values each, are 38 MiB.
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+# Of all tensors in one message; the rest of it are tens of bytes per trace.
+MAX_TENSOR_BYTES = MAX_MESSAGE_BYTES - 4 * 1024 * 1024
 
 # Of all headers of a call, and of all its trailers. One limit instead of gRPC's two (8 and 16 KiB, in between
 # some calls fail and some do not): a call is refused always or never.

@@ -108,7 +108,7 @@ class SubmitResponse(_message.Message):
     def __init__(self, tree: _Optional[_Union[Tree, _Mapping]] = ...) -> None: ...
 
 class Search(_message.Message):
-    __slots__ = ("question", "conversation", "model", "policy", "profile", "parameters", "answer_mode", "answer_regex", "sampling", "budgets", "seed")
+    __slots__ = ("question", "conversation", "model", "policy", "profile", "parameters", "answer_mode", "answer_regex", "sampling", "budgets", "seed", "scorer")
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     CONVERSATION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +120,7 @@ class Search(_message.Message):
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     BUDGETS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    SCORER_FIELD_NUMBER: _ClassVar[int]
     question: str
     conversation: Conversation
     model: str
@@ -131,7 +132,8 @@ class Search(_message.Message):
     sampling: Sampling
     budgets: Budgets
     seed: int
-    def __init__(self, question: _Optional[str] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., model: _Optional[str] = ..., policy: _Optional[str] = ..., profile: _Optional[str] = ..., parameters: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., answer_mode: _Optional[_Union[AnswerMode, str]] = ..., answer_regex: _Optional[str] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., budgets: _Optional[_Union[Budgets, _Mapping]] = ..., seed: _Optional[int] = ...) -> None: ...
+    scorer: str
+    def __init__(self, question: _Optional[str] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., model: _Optional[str] = ..., policy: _Optional[str] = ..., profile: _Optional[str] = ..., parameters: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., answer_mode: _Optional[_Union[AnswerMode, str]] = ..., answer_regex: _Optional[str] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., budgets: _Optional[_Union[Budgets, _Mapping]] = ..., seed: _Optional[int] = ..., scorer: _Optional[str] = ...) -> None: ...
 
 class Conversation(_message.Message):
     __slots__ = ("messages",)
@@ -243,7 +245,7 @@ class Progress(_message.Message):
     def __init__(self, counts: _Optional[_Union[TreeCounts, _Mapping]] = ..., usage: _Optional[_Union[TokenUsage, _Mapping]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("name", "state", "answer_state", "answer", "votes", "counts", "usage", "ended_by", "degraded", "elapsed", "queued", "policy", "abridged")
+    __slots__ = ("name", "state", "answer_state", "answer", "votes", "counts", "usage", "ended_by", "degraded", "elapsed", "queued", "policy", "abridged", "scorer", "scorer_mismatch")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ANSWER_STATE_FIELD_NUMBER: _ClassVar[int]
@@ -257,6 +259,8 @@ class Result(_message.Message):
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     ABRIDGED_FIELD_NUMBER: _ClassVar[int]
+    SCORER_FIELD_NUMBER: _ClassVar[int]
+    SCORER_MISMATCH_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: TreeState
     answer_state: AnswerState
@@ -270,7 +274,9 @@ class Result(_message.Message):
     queued: _duration_pb2.Duration
     policy: str
     abridged: bool
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[TreeState, str]] = ..., answer_state: _Optional[_Union[AnswerState, str]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., votes: _Optional[_Iterable[_Union[Vote, _Mapping]]] = ..., counts: _Optional[_Union[TreeCounts, _Mapping]] = ..., usage: _Optional[_Union[TokenUsage, _Mapping]] = ..., ended_by: _Optional[str] = ..., degraded: _Optional[bool] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queued: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., policy: _Optional[str] = ..., abridged: _Optional[bool] = ...) -> None: ...
+    scorer: str
+    scorer_mismatch: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[TreeState, str]] = ..., answer_state: _Optional[_Union[AnswerState, str]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., votes: _Optional[_Iterable[_Union[Vote, _Mapping]]] = ..., counts: _Optional[_Union[TreeCounts, _Mapping]] = ..., usage: _Optional[_Union[TokenUsage, _Mapping]] = ..., ended_by: _Optional[str] = ..., degraded: _Optional[bool] = ..., elapsed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queued: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., policy: _Optional[str] = ..., abridged: _Optional[bool] = ..., scorer: _Optional[str] = ..., scorer_mismatch: _Optional[str] = ...) -> None: ...
 
 class Answer(_message.Message):
     __slots__ = ("text", "weight", "share", "node", "final_text")

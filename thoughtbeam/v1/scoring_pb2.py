@@ -24,27 +24,41 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cthoughtbeam/v1/scoring.proto\x12\x0ethoughtbeam.v1\"N\n\x06Tensor\x12\'\n\x05\x64type\x18\x01 \x01(\x0e\x32\x18.thoughtbeam.v1.DataType\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x91\x01\n\x0cScoreRequest\x12\x19\n\x11model_fingerprint\x18\x01 \x01(\t\x12\x15\n\rboundary_rule\x18\x02 \x01(\t\x12$\n\x04rows\x18\x03 \x01(\x0b\x32\x16.thoughtbeam.v1.Tensor\x12)\n\x06traces\x18\x04 \x03(\x0b\x32\x19.thoughtbeam.v1.TraceRows\"O\n\tTraceRows\x12\x0f\n\x07tree_id\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\r\x12\x15\n\rfirst_thought\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\r\"7\n\rScoreResponse\x12&\n\x06scores\x18\x01 \x01(\x0b\x32\x16.thoughtbeam.v1.Tensor\"\x16\n\x14GetScorerInfoRequest\"~\n\x15GetScorerInfoResponse\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x13\n\x0bhidden_size\x18\x02 \x01(\r\x12\x19\n\x11model_fingerprint\x18\x03 \x01(\t\x12\x15\n\rboundary_rule\x18\x04 \x01(\t\x12\x10\n\x08max_rows\x18\x05 \x01(\r*k\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\x02\x12\x16\n\x12\x44\x41TA_TYPE_BFLOAT16\x10\x03\x32\xb3\x01\n\rScorerService\x12\x44\n\x05Score\x12\x1c.thoughtbeam.v1.ScoreRequest\x1a\x1d.thoughtbeam.v1.ScoreResponse\x12\\\n\rGetScorerInfo\x12$.thoughtbeam.v1.GetScorerInfoRequest\x1a%.thoughtbeam.v1.GetScorerInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cthoughtbeam/v1/scoring.proto\x12\x0ethoughtbeam.v1\"N\n\x06Tensor\x12\'\n\x05\x64type\x18\x01 \x01(\x0e\x32\x18.thoughtbeam.v1.DataType\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x91\x01\n\x0cScoreRequest\x12\x19\n\x11model_fingerprint\x18\x01 \x01(\t\x12\x15\n\rboundary_rule\x18\x02 \x01(\t\x12$\n\x04rows\x18\x03 \x01(\x0b\x32\x16.thoughtbeam.v1.Tensor\x12)\n\x06traces\x18\x04 \x03(\x0b\x32\x19.thoughtbeam.v1.TraceRows\"\xae\x01\n\tTraceRows\x12\x0f\n\x07tree_id\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\r\x12\x15\n\rfirst_thought\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\r\x12\x13\n\x06parent\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0c\x66ork_thought\x18\x06 \x01(\r\x12\'\n\x07history\x18\x07 \x01(\x0b\x32\x16.thoughtbeam.v1.TensorB\t\n\x07_parent\"\xa7\x01\n\rScoreResponse\x12&\n\x06scores\x18\x01 \x01(\x0b\x32\x16.thoughtbeam.v1.Tensor\x12)\n\tprojected\x18\x02 \x01(\x0b\x32\x16.thoughtbeam.v1.Tensor\x12\x31\n\x0cneed_history\x18\x03 \x03(\x0b\x32\x1b.thoughtbeam.v1.NeedHistory\x12\x10\n\x08mismatch\x18\x04 \x01(\t\"2\n\x0bNeedHistory\x12\r\n\x05trace\x18\x01 \x01(\r\x12\x14\n\x0c\x66rom_thought\x18\x02 \x01(\r\"=\n\x10ScoreTextRequest\x12)\n\x06traces\x18\x01 \x03(\x0b\x32\x19.thoughtbeam.v1.TraceText\"\xac\x01\n\tTraceText\x12\x0f\n\x07tree_id\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\r\x12\x33\n\x08messages\x18\x03 \x03(\x0b\x32!.thoughtbeam.v1.TraceText.Message\x12\r\n\x05steps\x18\x04 \x03(\t\x12\x12\n\nfirst_step\x18\x05 \x01(\r\x1a(\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"M\n\x11ScoreTextResponse\x12&\n\x06scores\x18\x01 \x01(\x0b\x32\x16.thoughtbeam.v1.Tensor\x12\x10\n\x08mismatch\x18\x02 \x01(\t\"3\n\x11\x44ropTracesRequest\x12\x0f\n\x07tree_id\x18\x01 \x01(\t\x12\r\n\x05nodes\x18\x02 \x03(\r\"\x14\n\x12\x44ropTracesResponse\"\x16\n\x14GetScorerInfoRequest\"\xc1\x01\n\x15GetScorerInfoResponse\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x13\n\x0bhidden_size\x18\x02 \x01(\r\x12\x19\n\x11model_fingerprint\x18\x03 \x01(\t\x12\x15\n\rboundary_rule\x18\x04 \x01(\t\x12\x10\n\x08max_rows\x18\x05 \x01(\r\x12\x14\n\x0chistory_size\x18\x06 \x01(\r\x12\x11\n\tscorer_id\x18\x07 \x01(\t\x12\x18\n\x10mismatch_allowed\x18\x08 \x01(\x08*k\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\x02\x12\x16\n\x12\x44\x41TA_TYPE_BFLOAT16\x10\x03\x32\xda\x02\n\rScorerService\x12\x44\n\x05Score\x12\x1c.thoughtbeam.v1.ScoreRequest\x1a\x1d.thoughtbeam.v1.ScoreResponse\x12P\n\tScoreText\x12 .thoughtbeam.v1.ScoreTextRequest\x1a!.thoughtbeam.v1.ScoreTextResponse\x12S\n\nDropTraces\x12!.thoughtbeam.v1.DropTracesRequest\x1a\".thoughtbeam.v1.DropTracesResponse\x12\\\n\rGetScorerInfo\x12$.thoughtbeam.v1.GetScorerInfoRequest\x1a%.thoughtbeam.v1.GetScorerInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'thoughtbeam.v1.scoring_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DATATYPE']._serialized_start=566
-  _globals['_DATATYPE']._serialized_end=673
+  _globals['_DATATYPE']._serialized_start=1287
+  _globals['_DATATYPE']._serialized_end=1394
   _globals['_TENSOR']._serialized_start=48
   _globals['_TENSOR']._serialized_end=126
   _globals['_SCOREREQUEST']._serialized_start=129
   _globals['_SCOREREQUEST']._serialized_end=274
-  _globals['_TRACEROWS']._serialized_start=276
-  _globals['_TRACEROWS']._serialized_end=355
-  _globals['_SCORERESPONSE']._serialized_start=357
-  _globals['_SCORERESPONSE']._serialized_end=412
-  _globals['_GETSCORERINFOREQUEST']._serialized_start=414
-  _globals['_GETSCORERINFOREQUEST']._serialized_end=436
-  _globals['_GETSCORERINFORESPONSE']._serialized_start=438
-  _globals['_GETSCORERINFORESPONSE']._serialized_end=564
-  _globals['_SCORERSERVICE']._serialized_start=676
-  _globals['_SCORERSERVICE']._serialized_end=855
+  _globals['_TRACEROWS']._serialized_start=277
+  _globals['_TRACEROWS']._serialized_end=451
+  _globals['_SCORERESPONSE']._serialized_start=454
+  _globals['_SCORERESPONSE']._serialized_end=621
+  _globals['_NEEDHISTORY']._serialized_start=623
+  _globals['_NEEDHISTORY']._serialized_end=673
+  _globals['_SCORETEXTREQUEST']._serialized_start=675
+  _globals['_SCORETEXTREQUEST']._serialized_end=736
+  _globals['_TRACETEXT']._serialized_start=739
+  _globals['_TRACETEXT']._serialized_end=911
+  _globals['_TRACETEXT_MESSAGE']._serialized_start=871
+  _globals['_TRACETEXT_MESSAGE']._serialized_end=911
+  _globals['_SCORETEXTRESPONSE']._serialized_start=913
+  _globals['_SCORETEXTRESPONSE']._serialized_end=990
+  _globals['_DROPTRACESREQUEST']._serialized_start=992
+  _globals['_DROPTRACESREQUEST']._serialized_end=1043
+  _globals['_DROPTRACESRESPONSE']._serialized_start=1045
+  _globals['_DROPTRACESRESPONSE']._serialized_end=1065
+  _globals['_GETSCORERINFOREQUEST']._serialized_start=1067
+  _globals['_GETSCORERINFOREQUEST']._serialized_end=1089
+  _globals['_GETSCORERINFORESPONSE']._serialized_start=1092
+  _globals['_GETSCORERINFORESPONSE']._serialized_end=1285
+  _globals['_SCORERSERVICE']._serialized_start=1397
+  _globals['_SCORERSERVICE']._serialized_end=1743
 # @@protoc_insertion_point(module_scope)

@@ -40,6 +40,16 @@ class ScorerServiceStub:
                 request_serializer=thoughtbeam_dot_v1_dot_scoring__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=thoughtbeam_dot_v1_dot_scoring__pb2.ScoreResponse.FromString,
                 _registered_method=True)
+        self.ScoreText = channel.unary_unary(
+                '/thoughtbeam.v1.ScorerService/ScoreText',
+                request_serializer=thoughtbeam_dot_v1_dot_scoring__pb2.ScoreTextRequest.SerializeToString,
+                response_deserializer=thoughtbeam_dot_v1_dot_scoring__pb2.ScoreTextResponse.FromString,
+                _registered_method=True)
+        self.DropTraces = channel.unary_unary(
+                '/thoughtbeam.v1.ScorerService/DropTraces',
+                request_serializer=thoughtbeam_dot_v1_dot_scoring__pb2.DropTracesRequest.SerializeToString,
+                response_deserializer=thoughtbeam_dot_v1_dot_scoring__pb2.DropTracesResponse.FromString,
+                _registered_method=True)
         self.GetScorerInfo = channel.unary_unary(
                 '/thoughtbeam.v1.ScorerService/GetScorerInfo',
                 request_serializer=thoughtbeam_dot_v1_dot_scoring__pb2.GetScorerInfoRequest.SerializeToString,
@@ -53,6 +63,20 @@ class ScorerServiceServicer:
 
     def Score(self, request, context):
         """Scores boundary rows of any number of traces and trees. Answers in the order of the rows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ScoreText(self, request, context):
+        """Scores the text of thoughts, of any number of traces and trees (kind `process_reward`).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropTraces(self, request, context):
+        """Drops what is kept of traces that have ended. A trace that is heard of again afterwards begins anew.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,6 +96,16 @@ def add_ScorerServiceServicer_to_server(servicer, server):
                     servicer.Score,
                     request_deserializer=thoughtbeam_dot_v1_dot_scoring__pb2.ScoreRequest.FromString,
                     response_serializer=thoughtbeam_dot_v1_dot_scoring__pb2.ScoreResponse.SerializeToString,
+            ),
+            'ScoreText': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScoreText,
+                    request_deserializer=thoughtbeam_dot_v1_dot_scoring__pb2.ScoreTextRequest.FromString,
+                    response_serializer=thoughtbeam_dot_v1_dot_scoring__pb2.ScoreTextResponse.SerializeToString,
+            ),
+            'DropTraces': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropTraces,
+                    request_deserializer=thoughtbeam_dot_v1_dot_scoring__pb2.DropTracesRequest.FromString,
+                    response_serializer=thoughtbeam_dot_v1_dot_scoring__pb2.DropTracesResponse.SerializeToString,
             ),
             'GetScorerInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetScorerInfo,
@@ -107,6 +141,60 @@ class ScorerService:
             '/thoughtbeam.v1.ScorerService/Score',
             thoughtbeam_dot_v1_dot_scoring__pb2.ScoreRequest.SerializeToString,
             thoughtbeam_dot_v1_dot_scoring__pb2.ScoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScoreText(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/thoughtbeam.v1.ScorerService/ScoreText',
+            thoughtbeam_dot_v1_dot_scoring__pb2.ScoreTextRequest.SerializeToString,
+            thoughtbeam_dot_v1_dot_scoring__pb2.ScoreTextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropTraces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/thoughtbeam.v1.ScorerService/DropTraces',
+            thoughtbeam_dot_v1_dot_scoring__pb2.DropTracesRequest.SerializeToString,
+            thoughtbeam_dot_v1_dot_scoring__pb2.DropTracesResponse.FromString,
             options,
             channel_credentials,
             insecure,

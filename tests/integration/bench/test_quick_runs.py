@@ -63,3 +63,23 @@ def test_a_step_is_measured_part_by_part() -> None:
     for part in ("tap: vLLM's outputs read", "store: the call (redis-py)", "policy: decisions"):
         assert profile["parts"][part] > 0
     assert all(cost > 0 for cost in result["hooks_us"].values())
+
+
+def test_scorers_are_measured_alone_and_over_grpc() -> None:
+    result = quick("scorers")
+    measured = {timed["what"] for timed in result["times_ms"]}
+    for what in ("mlp", "sequence, float16 cache", "sequence, full, from boundary rows"):
+        assert what in measured
+    assert any(what.startswith("call, sequence, all histories") for what in measured)
+    for timed in result["times_ms"]:
+        assert 0 < timed["least"] <= timed["median"], timed
+
+
+def test_what_a_slow_scorer_costs_is_measured() -> None:
+    found = {(w["policy"], w["delay"]): w for w in quick("waiting")["searches"]}
+    assert all(w["tokens"] > 0 and w["rows"] > 0 for w in found.values())
+    # it decodes while scores are under way
+    assert found["gambit", 0.2]["waited"] == 0
+    assert found["gambit", 0.2]["tokens"] == found["gambit", 0.0]["tokens"]
+    # where the policy itself waits for scores, that is seen
+    assert found["rebase", 0.2]["share"] > 0.05

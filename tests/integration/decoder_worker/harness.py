@@ -20,7 +20,7 @@ from decoder_worker.engine.base import SamplingSpec, StepBatch
 from decoder_worker.engine.scripted import ScriptedConfig, ScriptedEngine
 from decoder_worker.engine.scripted_traces import Drawn, Replay, ScriptedTokenizer, TraceSource, score_in
 from decoder_worker.gateway_link import GatewayLink
-from decoder_worker.scoring.client import BoundaryRow, Deliver, ScoredRow, ScoringClient
+from decoder_worker.scoring.client import BoundaryRow, Deliver, ScoredRow, ScorerInfo, ScoringClient
 from decoder_worker.worker import Worker, WorkerConfig
 from tests.integration.gateway.harness import eventually
 from thoughtbeam.v1 import reasoning_pb2 as pb
@@ -29,6 +29,7 @@ from tree_store.model import NewTree, NodeRecord, NodeState, TreeRecord
 from tree_store.store import TreeStore
 
 TURNS = 20  # of the event loop, in which everything that an engine step causes in this process has happened
+SCRIPTED = ScorerInfo("scripted", scorer_id="scripted")
 LONG_LEASE = 60.0  # seconds; longer than any test
 
 
@@ -105,11 +106,15 @@ async def turns() -> None:
 class ScriptedScoring:
     """In the place of a ScoringClient: a row's score is what the row carries. It is there one turn of the
     event loop later, so that it depends on no machine; while `holding`, scores wait for `release`. exact:
-    they are float32, as a real scorer's, and not the thousandths that traces are written with."""
+    they are float32, as a real scorer's, and not the thousandths that traces are written with. dropped:
+    traces of which nothing needs to be kept."""
 
     holding: bool = False
     exact: bool = False
     held: list[tuple[BoundaryRow, Deliver]] = field(default_factory=list)
+    scorer: ScorerInfo = SCRIPTED
+    serving: int = 1
+    dropped: list[tuple[str, int]] = field(default_factory=list)
 
     def submit(self, rows: Sequence[BoundaryRow], deliver: Deliver) -> None:
         if self.holding:
@@ -128,6 +133,9 @@ class ScriptedScoring:
             return ScoredRow(row, None, "NONFINITE_ROW")
         # a float32 carries thousandths to seven digits
         return ScoredRow(row, score if self.exact else round(score, 3))
+
+    def drop(self, tree_id: str, node: int) -> None:
+        self.dropped.append((tree_id, node))
 
     def forget(self, tree_id: str) -> None:
         self.held = [(row, deliver) for row, deliver in self.held if row.tree_id != tree_id]
@@ -177,6 +185,7 @@ async def working(
     drain: float = 0.0,
     gateway: str = "",
     scoring: ScriptedScoring | ScoringClient | None = None,
+    has_scorer: bool = True,
     equivalence: Equivalence | None = None,
     embedder: Embedder | None = None,
     own_store: TreeStore | None = None,
@@ -184,8 +193,8 @@ async def working(
     """A worker for the length of the block; then it hands back what it runs, as at SIGTERM.
 
     gateway: host:port of one to be linked to; by default trees come from `Bench.give` only. own_store: the
-    worker's; by default one on redis_url. scoring: by default scripted. embedder: by default
-    none.
+    worker's; by default one on redis_url. scoring: by default scripted; has_scorer: else none. embedder: by
+    default none.
     """
     store, of_worker = TreeStore.connect(redis_url), own_store or TreeStore.connect(redis_url)
     stop, hurry, up = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -197,8 +206,9 @@ async def working(
 
     try:
         async with equivalence or Equivalence() as grouping:
-            config = WorkerConfig(name, profile, max_capacity, lease, drain, "scripted")
-            scorer: Any = scoring or ScriptedScoring()
+            kind = "scripted" if has_scorer else ""
+            config = WorkerConfig(name, profile, max_capacity, lease, drain, kind)
+            scorer: Any = (scoring or ScriptedScoring()) if has_scorer else None
             worker = Worker(config, engine, of_worker, scorer, grouping, embedding)
 
             async def no_link() -> None:

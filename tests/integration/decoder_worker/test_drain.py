@@ -189,4 +189,5 @@ async def test_what_a_worker_says_of_itself(redis_url: str, gateway: Gateway) ->
         "max_context": "4096",
         "max_capacity": "77",
         "scorer": "scripted",
+        "prm_workers": "1",
     }

@@ -33,6 +33,7 @@ class CarriedScorer:
 
     kind = "mlp"
     hidden_size = 4
+    scorer_id = "carried"
 
     def score(self, rows: Float32Array) -> Float32Array:
         return np.clip(rows[:, 0], 0.0, 1.0)
@@ -104,6 +105,22 @@ async def test_a_prm_worker_for_another_model(redis_url: str) -> None:
         assert scoring.stats.lost == 0  # each row was answered
     assert_unscored_vote(record)
     assert record.counts["branches"] == 0
+
+
+async def test_a_prm_worker_for_another_model_that_is_told_to_score_all_the_same(redis_url: str) -> None:
+    async with (
+        served(
+            Metadata("mlp", 4, "another-model", "blank_line"), scorer=CarriedScorer(), allow_mismatch=True
+        ) as prm,
+        scoring_at(prm.target) as scoring,
+        working(redis_url, engine(), scoring=scoring) as bench,
+    ):
+        await scoring.info()
+        record = await bench.solve("gambit", parameters=GAMBIT)
+    assert record.outcome is not None
+    assert not record.outcome.degraded
+    assert (record.scorer, record.scorer_id) == ("mlp", "carried")
+    assert record.scorer_mismatch == "model_fingerprint is scripted, not another-model"
 
 
 async def test_a_degraded_search_stays_so_at_its_next_worker(redis_url: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from decoder_worker.engine.parent_watch import die_with_starter
 from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
+from thoughtbeam.runtime.parent_watch import die_with_starter
 
 
 async def main() -> None:

@@ -153,6 +153,7 @@ def searches(kind: Started) -> dict[str, Bad]:
         "a policy": bad("search.policy", policy="beam"),
         "no policy": bad("search.policy", policy=""),
         "a profile": bad("search.profile", profile="huge"),
+        "a scorer": bad("search.scorer", scorer="mlp"),
         "a parameter": parameter("J", 1),
         "a negative parameter": parameter("K", -1),
         "a broken parameter": parameter("K", 1.5),
@@ -431,8 +432,13 @@ CONTRACT: Mapping[str, Entry] = {
 }
 # Calls whose server is not the gateway, and the tests that drive them, good and bad.
 ELSEWHERE = {
-    f"thoughtbeam.v1.ScorerService.{name}": "tests/integration/prm_worker/test_score.py"
-    for name in ("Score", "GetScorerInfo")
+    f"thoughtbeam.v1.ScorerService.{name}": f"tests/integration/prm_worker/{test}.py"
+    for name, test in {
+        "Score": "test_score",
+        "GetScorerInfo": "test_score",
+        "DropTraces": "test_histories",
+        "ScoreText": "test_process_reward",
+    }.items()
 }
 
 

@@ -41,10 +41,12 @@ async def served(
     max_rows: int = 512,
     port: int = 0,
     scorer: Scorer | None = None,
+    allow_mismatch: bool = False,
 ) -> AsyncIterator[Served]:
     """The real service with the real scorer on a real socket. port: 0 is any free one."""
-    batcher = Batcher(scorer or MlpScorer(WEIGHTS), max_rows)
-    service = ScoringService(batcher, trained_for)
+    scorer = scorer or MlpScorer(WEIGHTS)
+    batcher = Batcher(scorer, max_rows)
+    service = ScoringService(batcher, trained_for, scorer, allow_mismatch=allow_mismatch)
     server = await start_server(
         f"127.0.0.1:{port}", [lambda server: add_ScorerServiceServicer_to_server(service, server)], [SERVICE]
     )

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import grpc
+import numpy as np
 import pytest
 import torch
 
 from decoder_worker.scoring.client import ScorerMismatchError, ScoringClient
 from prm_worker.scorer_file import ScorerFile, write_scorer_file
+from prm_worker.scorers.sequence import net_of
 from tests.integration.prm_worker.clients import Inbox, assert_in_order, assert_right, client_of, row_of
 from tests.integration.prm_worker.serving import HIDDEN, TRAINED_FOR, WEIGHTS, free_port, start_worker
+from tests.unit.prm_worker.weights import sequence_weights
+from thoughtbeam.runtime.rpc import open_channel
+from thoughtbeam.v1 import scoring_pb2 as pb
+from thoughtbeam.v1.scoring_pb2_grpc import ScorerServiceStub
 
 
 @pytest.fixture
@@ -111,4 +120,34 @@ async def test_flags_say_what_a_public_checkpoint_does_not(tmp_path: Path) -> No
     with pytest.raises(ScorerMismatchError, match="another-model"):
         await stranger.info()
     await stranger.close()
+    assert (await worker.stop())[0] == 0
+
+
+async def test_a_sequence_scorer_is_served_with_its_cache_and_for_another_model_where_that_is_allowed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "sequence.pt"
+    weights = sequence_weights(HIDDEN, width=32)
+    write_scorer_file(path, ScorerFile(weights, replace(TRAINED_FOR, kind="sequence")))
+    port = free_port()
+    worker = await start_worker(
+        port, path, "--cache-mb", "16", "--cache-dtype", "float32", "--allow-mismatch"
+    )
+
+    async with open_channel(f"127.0.0.1:{port}") as channel:
+        stub: Any = ScorerServiceStub(channel)
+        info = await stub.GetScorerInfo(pb.GetScorerInfoRequest())
+        rows = np.ones((2, HIDDEN), "<f4")
+        tensor = pb.Tensor(dtype=pb.DATA_TYPE_FLOAT32, shape=rows.shape, data=rows.tobytes())
+        part = pb.TraceRows(tree_id="t", node=0, rows=2)
+        answer = await stub.Score(pb.ScoreRequest(model_fingerprint="other", rows=tensor, traces=[part]))
+        part.first_thought = 16 * 2**20 // (2 * 32 * 4) - 1
+        with pytest.raises(grpc.aio.AioRpcError, match="for which cache_mb has room"):
+            await stub.Score(pb.ScoreRequest(model_fingerprint="other", rows=tensor, traces=[part]))
+
+    assert (info.kind, info.history_size, info.mismatch_allowed) == ("sequence", 32, True)
+    with torch.inference_mode():
+        right = torch.sigmoid(net_of(weights)(torch.ones(1, 2, HIDDEN), torch.tensor([2])))[0]
+    assert np.frombuffer(answer.scores.data, "<f4") == pytest.approx(right.numpy(), abs=1e-5)
+    assert "model_fingerprint is other, not a-model" in answer.mismatch
     assert (await worker.stop())[0] == 0

@@ -80,6 +80,8 @@ async def working(
     assert load is not None, "requirements/cpu.txt has the model"
     embedding = EmbeddingQueue(load)
     try:
+        if not scorer:
+            await scoring.info()
         async with Equivalence() as equivalence:
             config = WorkerConfig(name, "tiny", 512, lease_seconds=10.0, drain_seconds=0.0, scorer_kind="mlp")
             worker = Worker(config, service.engine, store, scoring, equivalence, embedding)

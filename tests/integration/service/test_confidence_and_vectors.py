@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from decoder_worker.worker import Worker
-from tests.integration.service.conftest import Service
+from tests.integration.service.conftest import Service, working
 from tests.integration.service.test_search import MEDIUM, assert_accounts
 from thoughtbeam.results import NodeState, TreeState
 
@@ -30,6 +32,25 @@ async def test_deepconf_online_stops_unsure_traces(service: Service, worker: Wor
     trace = await service.client.trace(result.tree_id, result.answer.node)
     assert trace.thoughts
     assert all(thought.confidence is not None for thought in trace.thoughts)
+
+
+async def test_the_models_confidence_scores_thoughts_without_a_prm_worker(service: Service) -> None:
+    async with working(service, scorer="127.0.0.1:1"):
+        result = await service.client.solve(
+            MEDIUM, policy="gambit", scorer="confidence", answer_mode="integer", parameters={"C": 12, "K": 3}
+        )
+    assert result.state is TreeState.SUCCEEDED
+    assert result.answer is not None
+    assert (result.scorer, result.degraded) == ("confidence", False)
+    tree = await service.client.tree(result.tree_id)
+    assert_accounts(tree)
+    assert tree.counts.branches > 0
+    trace = await service.client.trace(result.tree_id, result.answer.node)
+    assert trace.thoughts
+    for thought in trace.thoughts:
+        assert thought.score is not None
+        assert thought.confidence is not None
+        assert thought.score == pytest.approx(1 - math.log(20) / thought.confidence, abs=1e-5)
 
 
 @pytest.mark.parametrize("pruning", ["diversity", "random"])

@@ -55,6 +55,7 @@ async def test_what_a_batch_brings_can_be_read_back(store: TreeStore) -> None:
         text="Größe ≈ 3\n\n",
         thoughts=(Thought(3, 0.5),),
         confidences=(7.5, 0.25, 16.0),
+        history=b"\x00\xff\r\n",
     )
     second = NodeChange(
         node=1,
@@ -65,6 +66,7 @@ async def test_what_a_batch_brings_can_be_read_back(store: TreeStore) -> None:
         text="🙂",
         thoughts=(Thought(4, None, 0.25),),
         confidences=(1.5,),
+        history=b"\x80\x00\x01\x02",
     )
 
     await store.commit(
@@ -78,6 +80,7 @@ async def test_what_a_batch_brings_can_be_read_back(store: TreeStore) -> None:
             "Größe ≈ 3\n\n🙂",
             (Thought(3, 0.5), Thought(4, None, 0.25)),
             (7.5, 0.25, 16.0, 1.5),
+            b"\x00\xff\r\n\x80\x00\x01\x02",
         )
     ]
     [node] = await store.nodes(tree_id)

@@ -45,6 +45,7 @@ async def _large(store: TreeStore, nodes: int = 600) -> str:
             text="x\n\n",
             thoughts=(Thought(1, 0.5),),
             confidences=(7.0,),
+            history=b"\x00\x3c",
         )
         for n in range(1, nodes + 1)
     )

@@ -18,7 +18,8 @@ from decoder_worker.engine.scripted_traces import ScriptedTokenizer
 from decoder_worker.policies import POLICIES, describe
 from decoder_worker.policies.base import Policy
 from decoder_worker.policies.parameters import specs
-from decoder_worker.search import SearchSpec
+from decoder_worker.scoring.info import ScorerInfo
+from decoder_worker.spec import SearchSpec
 from thoughtbeam.runtime.status import StatusError, to_status
 from thoughtbeam.v1 import reasoning_pb2 as pb
 
@@ -65,7 +66,7 @@ def admit(search: pb.Search, **changed: Any) -> tuple[SearchSpec, Policy[Any]]:
         "tokenizer": StrictTemplate(),
         "profile": "tiny",
         "max_capacity": 32,
-        "has_scorer": True,
+        "scorer": ScorerInfo("mlp"),
         "has_embedder": True,
     }
     return prepare("t", search, **{**given, **changed})
@@ -189,14 +190,14 @@ def test_a_policy_with_vectors_on_a_worker_without_an_embedder() -> None:
 
 
 def test_a_policy_with_scores_on_a_worker_without_a_scorer() -> None:
-    error = refusal(ask(), has_scorer=False)
+    error = refusal(ask(), scorer=None)
     assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_SCORER")
     # how to get one, and what needs none
     assert "python -m prm_worker --scorer FILE" in error.message
     assert "--scorer HOST:PORT" in error.message
     others = error.message.partition("Without one there are: ")[2].split(", ")
     assert others == [policy.name for policy in describe() if not policy.needs_scores]
-    admit(ask(policy="vanilla"), has_scorer=False)
+    admit(ask(policy="vanilla"), scorer=None)
 
 
 # ---- what the KV cache can never hold
@@ -309,7 +310,7 @@ def test_garbage_is_admitted_or_refused_by_field(
     if unset:
         search.parameters.fields[unset].Clear()
     try:
-        spec, policy = admit(search, engine=engine, has_scorer=has_scorer)
+        spec, policy = admit(search, engine=engine, scorer=ScorerInfo("mlp") if has_scorer else None)
     except StatusError as refused:
         assert_tells_why(refused)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 
 import numpy as np
@@ -12,6 +13,7 @@ from decoder_worker.engine.base import HiddenRow
 from decoder_worker.scoring.info import ScorerInfo
 from decoder_worker.scoring.wire import (
     BoundaryRow,
+    Run,
     decode_scores,
     encode_request,
     is_finite,
@@ -85,7 +87,7 @@ def test_rows_are_grouped_by_trace_in_runs_of_consecutive_thoughts() -> None:
     runs = request_order(rows)
     request = encode_request(rows, runs, "fingerprint", "rule")
 
-    assert runs == [[0, 2], [4], [1, 5], [3]]
+    assert [run.rows for run in runs] == [[0, 2], [4], [1, 5], [3]]
     assert [(t.tree_id, t.node, t.first_thought, t.rows) for t in request.traces] == [
         ("a", 1, 0, 2),
         ("a", 1, 3, 1),
@@ -107,7 +109,7 @@ def test_rows_are_grouped_by_trace_in_runs_of_consecutive_thoughts() -> None:
 )
 def test_the_width_of_a_request_follows_the_dtype(dtype: str, wire: int) -> None:
     row = BoundaryRow("a", 1, 0, 0, hidden([1.0, 2.0, 3.0], dtype))
-    request = encode_request([row], [[0]], "", "")
+    request = encode_request([row], [Run([0], 0)], "", "")
     assert (request.rows.dtype, list(request.rows.shape)) == (wire, [1, 3])
     assert request.rows.data == row.row.data
 
@@ -118,7 +120,10 @@ def scores(*values: float, dtype: int = pb.DATA_TYPE_FLOAT32) -> pb.Tensor:
 
 def test_only_numbers_between_0_and_1_are_scores() -> None:
     answer = scores(0.0, 1.0, 0.5, -0.01, 1.01, float("nan"), float("inf"))
-    assert decode_scores(answer, 7) == [0.0, 1.0, 0.5, None, None, None, None]
+    found = decode_scores(answer, 7)
+    assert found[5] is not None
+    assert math.isnan(found[5])  # which says that the row cannot be scored
+    assert [score for i, score in enumerate(found) if i != 5] == [0.0, 1.0, 0.5, None, None, None]
 
 
 def test_an_answer_of_another_length_or_dtype_scores_nothing() -> None:

@@ -18,7 +18,8 @@ from decoder_worker.policies.gambit import Gambit, GambitState
 from decoder_worker.policies.gambit_parameters import GambitParameters
 from decoder_worker.resume import resume
 from decoder_worker.scoring.client import BoundaryRow, ScoredRow
-from decoder_worker.search import Search, SearchSpec
+from decoder_worker.search import Search
+from decoder_worker.spec import SearchSpec
 from decoder_worker.tree_log import TreeLog
 from decoder_worker.tree_view import Trace
 from tests.unit.engine.test_detokenizer import TOKENIZERS
@@ -139,6 +140,9 @@ class Scene:
     def score(self, search: Search, rows: Sequence[BoundaryRow]) -> None:
         self.rows += rows
 
+    def forget(self, search: Search, trace: Trace) -> None:
+        pass
+
     def embed(self, search: Search, thoughts: Sequence[ThoughtText]) -> None:
         raise AssertionError("nobody asked for vectors")
 
@@ -195,6 +199,7 @@ class _Record:
     state: TreeState = TreeState.RUNNING
     degraded: bool = False
     steps: int = 0
+    scorer_id: str = ""
     usage: Any = field(default_factory=lambda: {"generated": 0, "recomputed": 0})
     counts: Any = field(default_factory=lambda: {"rounds": 0})
 

@@ -65,6 +65,7 @@ def reason_request() -> pb.ReasonRequest:
             sampling=pb.Sampling(temperature=0.7, top_p=0.9, top_k=20),
             budgets=pb.Budgets(tokens=10_000, trace_tokens=512),
             seed=1,
+            scorer="confidence",
         ),
     )
     request.search.budgets.deadline.FromSeconds(60)

@@ -62,6 +62,8 @@ async def test_the_worker_with_the_most_credit_is_taken() -> None:
         # without a scorer only where no worker has one
         (Wanted("", "step", 0), "w4"),
         (Wanted("unscored", "step", 0), "w5"),
+        # by confidence every worker scores
+        (Wanted("", "step", 0, "confidence"), "w5"),
     ],
 )
 async def test_a_tree_goes_to_a_worker_that_can_run_it(wanted: Wanted, expected: str | None) -> None:

@@ -95,7 +95,7 @@ def test_a_digest_does_not_depend_on_the_order_of_parameters_nor_on_the_call() -
 
 
 @pytest.mark.parametrize(
-    "field", ["question", "policy", "parameters", "sampling", "budgets", "seed", "answer_regex"]
+    "field", ["question", "policy", "parameters", "sampling", "budgets", "seed", "answer_regex", "scorer"]
 )
 def test_a_digest_depends_on_every_field_of_the_search(field: str) -> None:
     changed = reason_request()
@@ -140,6 +140,7 @@ def test_a_running_tree() -> None:
 
 def test_a_tree_that_has_succeeded_has_its_result() -> None:
     record = dataclasses.replace(RECORD, state=TreeState.SUCCEEDED, ended=1010.0)
+    record = dataclasses.replace(record, scorer="mlp", scorer_mismatch="boundary_rule is a, not b")
     tree = mapping.tree(record, OUTCOME)
 
     assert tree.end_time.ToMilliseconds() == 1_010_000
@@ -155,6 +156,8 @@ def test_a_tree_that_has_succeeded_has_its_result() -> None:
         elapsed=mapping.duration(9.75),
         queued=mapping.duration(1.25),
         policy="gambit",
+        scorer="mlp",
+        scorer_mismatch="boundary_rule is a, not b",
     )
 
 

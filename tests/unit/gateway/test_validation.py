@@ -399,6 +399,28 @@ def test_a_policy_that_needs_scores_needs_a_worker_with_a_scorer(
     assert caught.value.metadata["unscored_policies"] == "gambit, vanilla"
 
 
+def test_what_scores_is_the_workers_own_or_the_models_confidence() -> None:
+    for allowed in ("", "confidence"):
+        assert not violations(search_set(scorer=allowed))
+    for refused in ("mlp", "Confidence", " ", "x" * 300):
+        found = violations(search_set(scorer=refused))
+        assert found["search.scorer"].startswith(
+            "must be empty for the worker's own scorer, or confidence; is "
+        )
+        assert len(found["search.scorer"]) < 200
+
+
+def test_confidence_needs_no_worker_with_a_scorer() -> None:
+    asked = pb.Search(question="1 + 1?", policy="best_of_n", scorer="confidence")
+    workers = Catalogue.of([hello(policies=[SCORED])])
+    check_request(pb.SubmitRequest(search=asked), workers, CONFIG)
+    asked.scorer = ""
+    with pytest.raises(StatusError, match=r"scorer=confidence \(--scorer confidence\)") as caught:
+        check_request(pb.SubmitRequest(search=asked), workers, CONFIG)
+    assert "thoughtbeam scorer collect" in caught.value.message
+    assert "thoughtbeam scorer train" in caught.value.message
+
+
 def test_a_bad_field_is_named_before_a_scorer_is_asked_for() -> None:
     found = violations(
         search_set(policy="best_of_n", sampling=pb.Sampling(top_k=0)),

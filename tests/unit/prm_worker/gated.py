@@ -24,6 +24,7 @@ class GatedScorer:
         self.broken = False
         self._scorer = MlpScorer(weights)
         self.hidden_size = self._scorer.hidden_size
+        self.scorer_id = self._scorer.scorer_id
 
     def score(self, rows: Float32Array) -> Float32Array:
         self.entered.set()

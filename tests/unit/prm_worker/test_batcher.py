@@ -12,23 +12,24 @@ import pytest
 import torch
 
 from prm_worker.batcher import Batcher
-from prm_worker.scorers.base import Float32Array
+from prm_worker.scorers.base import Float32Array, Scorer, TracePart
 from tests.unit.prm_worker.gated import GatedScorer
-from tests.unit.prm_worker.weights import direct_scores, step_weights
+from tests.unit.prm_worker.weights import direct_scores, sequence_scorer, step_weights
 
 HIDDEN = 16
 WEIGHTS = step_weights(HIDDEN)
 
 
 @asynccontextmanager
-async def running(scorer: GatedScorer, max_rows: int) -> AsyncIterator[Batcher]:
+async def running(scorer: Scorer, max_rows: int) -> AsyncIterator[Batcher]:
     async with asyncio.TaskGroup() as group:
         batcher = Batcher(scorer, max_rows)
         task = group.create_task(batcher.run())
         try:
             yield batcher
         finally:
-            scorer.gate.set()
+            if isinstance(scorer, GatedScorer):
+                scorer.gate.set()
             task.cancel()
 
 
@@ -47,7 +48,7 @@ async def gathered(scorer: GatedScorer, batcher: Batcher, calls: list[Float32Arr
         await asyncio.sleep(0)
         assert not first.done()
         scorer.gate.set()
-    return [task.result() for task in tasks]
+    return [task.result().scores for task in tasks]
 
 
 async def test_what_has_gathered_is_one_pass_and_each_call_gets_its_own_scores() -> None:
@@ -91,7 +92,7 @@ async def test_a_failing_pass_fails_its_calls_and_not_the_next() -> None:
         scorer.broken = False
 
         assert [str(outcome) for outcome in outcomes] == ["out of memory"] * 2
-        assert len(await batcher.score(some_rows(3, seed=2))) == 3
+        assert len((await batcher.score(some_rows(3, seed=2))).scores) == 3
 
 
 async def test_a_caller_that_goes_away_costs_no_pass_and_disturbs_no_other() -> None:
@@ -108,7 +109,7 @@ async def test_a_caller_that_goes_away_costs_no_pass_and_disturbs_no_other() -> 
         await asyncio.sleep(0)
         scorer.gate.set()
 
-        assert len(await staying) == 2
+        assert len((await staying).scores) == 2
         assert scorer.sizes == [1, 2]
         assert running_call.cancelled()
         assert waiting.cancelled()
@@ -135,7 +136,7 @@ async def test_the_event_loop_stays_free_during_a_pass() -> None:
             await asyncio.sleep(0)  # would not come back if the pass held the loop
         assert not call.done()
         scorer.gate.set()
-        assert len(await call) == 1
+        assert len((await call).scores) == 1
 
 
 async def test_a_batcher_that_stops_waits_for_its_pass_and_leaves_the_event_loop_free() -> None:
@@ -156,3 +157,43 @@ async def test_a_batcher_that_stops_waits_for_its_pass_and_leaves_the_event_loop
     with pytest.raises(asyncio.CancelledError):
         await call
     assert scorer.sizes == [1]
+
+
+async def test_traces_are_dropped_after_the_calls_that_came_before_and_before_those_after() -> None:
+    scorer = sequence_scorer(HIDDEN, width=32)
+    async with running(scorer, max_rows=8) as batcher:
+        rows = some_rows(4, seed=0)
+        calls = [asyncio.ensure_future(batcher.score(rows[:2], [TracePart("t", 0, 0, 2)]))]
+        calls.append(asyncio.ensure_future(batcher.score(rows[2:3], [TracePart("t", 0, 2, 1)])))
+        await asyncio.sleep(0)  # both wait
+        batcher.drop("t", [0])
+        last = await batcher.score(rows[3:], [TracePart("t", 0, 3, 1)])
+
+    assert [dict((await call).need_history) for call in calls] == [{}, {}]
+    assert last.need_history == {0: 0}
+
+
+async def test_a_drop_needs_no_call_to_take_effect() -> None:
+    scorer = sequence_scorer(HIDDEN, width=32)
+    async with running(scorer, max_rows=8) as batcher:
+        await batcher.score(some_rows(2, seed=0), [TracePart("t", 0, 0, 1), TracePart("t", 1, 0, 1)])
+        batcher.drop("t", [])
+        async with asyncio.timeout(10):
+            while len(scorer.cache):  # noqa: ASYNC110 - nothing announces it
+                await asyncio.sleep(0.01)
+    assert batcher.passes == 1
+
+
+async def test_each_call_learns_of_its_own_traces_which_need_history() -> None:
+    scorer = sequence_scorer(HIDDEN, width=32)
+    async with running(scorer, max_rows=8) as batcher:
+        await batcher.score(some_rows(1, seed=0), [TracePart("t", 0, 0, 1)])
+        first, second = await asyncio.gather(
+            batcher.score(some_rows(2, seed=1), [TracePart("t", 0, 1, 1), TracePart("t", 5, 3, 1)]),
+            batcher.score(some_rows(3, seed=2), [TracePart("t", 6, 7, 2), TracePart("t", 0, 2, 1)]),
+        )
+
+    assert batcher.passes == 2
+    assert (first.need_history, second.need_history) == ({1: 0}, {0: 0})
+    assert np.isnan(first.scores).tolist() == [False, True]
+    assert np.isnan(second.scores).tolist() == [True, True, False]

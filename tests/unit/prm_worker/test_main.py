@@ -13,8 +13,9 @@ import torch
 from prm_worker.config import PrmWorkerConfig
 from prm_worker.main import main
 from prm_worker.scorer_file import Metadata
+from prm_worker.scorers.mlp import MlpScorer
 from prm_worker.server import rows_that_fit, with_settings
-from tests.unit.prm_worker.weights import step_weights
+from tests.unit.prm_worker.weights import sequence_scorer, step_weights
 from thoughtbeam.runtime.rpc import MAX_MESSAGE_BYTES
 from thoughtbeam.runtime.settings import SettingError
 
@@ -53,10 +54,12 @@ def test_settings_must_not_contradict_the_file() -> None:
 
 @pytest.mark.parametrize("hidden_size", [1, 128, 2560, 4096, 8192, 16384])
 def test_the_largest_call_fits_into_a_message(hidden_size: int) -> None:
-    rows = rows_that_fit(10**9, hidden_size)
-    assert rows >= 256
-    assert rows * hidden_size * 4 < MAX_MESSAGE_BYTES
-    assert rows_that_fit(100, hidden_size) == 100
+    for scorer in (MlpScorer(step_weights(hidden_size, 8)), sequence_scorer(hidden_size)):
+        rows = rows_that_fit(10**9, scorer)
+        assert rows >= 256
+        assert rows * hidden_size * 4 < MAX_MESSAGE_BYTES
+        assert rows * (4 + 2 * 256) < MAX_MESSAGE_BYTES or scorer.kind == "mlp"
+        assert rows_that_fit(100, scorer) == 100
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,8 @@ def test_the_largest_call_fits_into_a_message(hidden_size: int) -> None:
         ["--max-rows", "-1"],
         ["--device", "abacus"],
         ["--device", "cuda:99"],
+        ["--cache-mb", "15"],
+        ["--cache-dtype", "bfloat16"],
     ],
 )
 def test_bad_flags_are_refused(flag: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,7 +20,10 @@ from prm_worker.scorer_file import (
     read_scorer_file,
     write_scorer_file,
 )
-from tests.unit.prm_worker.weights import direct_scores, step_weights
+from prm_worker.scorers.base import digest
+from prm_worker.scorers.mlp import MlpScorer
+from prm_worker.scorers.sequence import net_of
+from tests.unit.prm_worker.weights import direct_scores, sequence_weights, step_weights
 from thoughtbeam.models import BUNDLED_SCORER
 
 
@@ -95,8 +100,86 @@ def test_bundled_scorer_is_one_of_our_own() -> None:
 
     assert (metadata.kind, metadata.hidden_size, metadata.boundary_rule) == ("mlp", 128, "blank_line")
     assert metadata.model_fingerprint
-    assert metadata.card["data"]["traces"] == 2308
+    assert sum(metadata.card["data"]["traces"].values()) == 3960
+    assert metadata.calibration["kind"] == "temperature"
     assert 0 < scorer.score(torch.zeros(1, 128).numpy())[0] < 1
+
+
+def test_a_sequence_scorer_is_stored_and_loaded(path: Path) -> None:
+    weights = sequence_weights(24, width=32, layers=2, heads=2)
+    write_scorer_file(path, ScorerFile(weights, Metadata("sequence", 24, "f", "r")))
+
+    scorer, metadata = load_scorer(path, cache_dtype="float32")
+
+    assert (metadata.kind, scorer.kind, scorer.hidden_size) == ("sequence", "sequence", 24)
+    rows = torch.randn(3, 24, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        right = torch.sigmoid(net_of(weights)(rows[:, None], torch.ones(3, dtype=torch.int64)))[:, 0]
+    assert scorer.score(rows.numpy()) == pytest.approx(right.numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"blocks.0.w_q.weight": None}, r"blocks\.0\.w_q\.weight \[32, 32\] is missing"),
+        (
+            {"blocks.0.w_k.weight": torch.zeros(32, 8)},
+            r"blocks\.0\.w_k\.weight has shape \[32, 8\]; it must be",
+        ),
+        ({"w_out.bias": torch.tensor([float("inf")])}, r"w_out\.bias holds values that are not finite"),
+        ({"w_more": torch.zeros(1)}, "w_more is not a tensor of a sequence scorer"),
+        ({"heads": torch.tensor(3)}, r"width a multiple of 2 \* heads"),
+        ({"heads": torch.tensor(0)}, r"must be at least 1"),
+        ({"heads": torch.tensor([4, 4])}, r"heads \[\] must be there"),
+    ],
+)
+def test_weights_that_are_no_sequence_scorer_are_refused_by_name(
+    path: Path, change: dict[str, torch.Tensor | None], message: str
+) -> None:
+    weights = {**sequence_weights(16, width=32), **change}
+    content = {
+        "model_state_dict": {name: tensor for name, tensor in weights.items() if tensor is not None},
+        "thoughtbeam": {"format": 1, **dataclasses.asdict(Metadata("sequence", 16))},
+    }
+    with pytest.raises(ScorerFileError, match=message):
+        load(path, content)
+
+
+def test_files_of_before_have_no_calibration(path: Path) -> None:
+    entry = dataclasses.asdict(Metadata("mlp", 8))
+    del entry["calibration"]
+    _, metadata = load(path, {"model_state_dict": step_weights(8), "thoughtbeam": {"format": 1, **entry}})
+    assert metadata.calibration == {}
+
+
+@pytest.mark.parametrize("kind", ["mlp", "sequence"])
+def test_calibration_is_applied_by_every_scorer(path: Path, kind: str) -> None:
+    weights = step_weights(16) if kind == "mlp" else sequence_weights(16, width=32)
+    rows = torch.randn(20, 16, generator=torch.Generator().manual_seed(1)).numpy()
+
+    def scores(calibration: dict[str, Any]) -> Any:
+        metadata = Metadata(kind, 16, calibration=calibration)
+        write_scorer_file(path, ScorerFile(weights, metadata))
+        scorer, loaded = load_scorer(path)
+        assert loaded == metadata
+        return scorer.score(rows).astype(float)
+
+    raw = scores({})
+    softer = scores({"kind": "temperature", "temperature": 2.0, "bias": 0.5})
+    stepped = scores({"kind": "isotonic", "scores": [0.4, 0.6], "values": [0.1, 0.9]})
+
+    logits = np.log(raw / (1 - raw))
+    assert softer == pytest.approx(1 / (1 + np.exp(-(logits + 0.5) / 2)), abs=1e-5)
+    assert stepped == pytest.approx(np.clip(0.1 + (raw - 0.4) * 4, 0.1, 0.9), abs=1e-5)
+    assert len(set(np.round(softer, 6))) > 10
+
+
+def test_a_scorer_is_known_by_its_weights_and_kind() -> None:
+    first, same, other = (MlpScorer(step_weights(16, seed=seed)).scorer_id for seed in (0, 0, 1))
+    assert first == same != other
+    assert len(first) == 16
+    assert int(first, 16) >= 0
+    assert digest("mlp", step_weights(16)) != digest("sequence", step_weights(16))
 
 
 class RunsCode:
@@ -109,13 +192,17 @@ class RunsCode:
         return os.mkdir, (str(self.target),)
 
 
-@pytest.mark.parametrize("place", ["beside", "in_metadata", "alone"])
+@pytest.mark.parametrize("place", ["beside", "in_metadata", "in_calibration", "alone"])
 def test_malicious_pickle_is_refused_and_not_run(path: Path, tmp_path: Path, place: str) -> None:
     trap = tmp_path / "trap"
     attack = RunsCode(trap)
     content: dict[str, Any] = {
         "beside": {**step_weights(4), "extra": attack},
         "in_metadata": {"model_state_dict": step_weights(4), "thoughtbeam": {"card": attack}},
+        "in_calibration": {
+            "model_state_dict": sequence_weights(4, width=8, heads=1),
+            "thoughtbeam": {**dataclasses.asdict(Metadata("sequence", 4)), "calibration": attack},
+        },
         "alone": attack,
     }
     saved(path, content[place])
@@ -195,11 +282,14 @@ def test_tensor_that_does_not_fit_is_named(path: Path, name: str, tensor: torch.
     [
         ({"format": 2}, r"thoughtbeam\.format is 2; this release reads 1"),
         ({"format": None}, r"thoughtbeam\.format is None"),
-        ({"kind": "oracle"}, r"kind 'oracle' is not known; known: mlp"),
+        ({"kind": "oracle"}, r"kind 'oracle' is not known; known: mlp, sequence"),
         ({"hidden_size": 32}, "hidden_size is 32 in its metadata and 16 in its weights"),
         ({"hidden_size": "16"}, r"thoughtbeam\.hidden_size is '16'; it must be a whole number"),
         ({"boundary_rule": None}, r"thoughtbeam\.boundary_rule is None; it must be a string"),
         ({"card": []}, r"thoughtbeam\.card is \[\]"),
+        ({"kind": "sequence"}, r"w_in\.weight \[width, D\] and heads \[\] must be there"),
+        ({"calibration": []}, r"thoughtbeam\.calibration is \[\]; it must be a dictionary"),
+        ({"calibration": {"kind": "magic"}}, r"thoughtbeam\.calibration: kind is 'magic'"),
     ],
 )
 def test_broken_metadata_are_refused(path: Path, change: dict[str, Any], message: str) -> None:

@@ -356,7 +356,9 @@ def test_every_command_explains_itself_and_its_exit_codes(capsys: Capture) -> No
 
 
 def commands(found: argparse.ArgumentParser, path: list[str]) -> Iterator[list[str]]:
-    """Every command, by the words that lead to it."""
+    """Every command, by the words that lead to it; not those that become another program."""
+    if path == ["scorer"]:
+        return
     groups = [a for a in found._actions if isinstance(a, argparse._SubParsersAction)]
     if not groups:
         yield path

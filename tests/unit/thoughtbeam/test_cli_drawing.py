@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -175,6 +176,19 @@ def test_one_of_a_kind_is_no_plural() -> None:
 
 def test_a_path_to_the_answer_is_explained_only_where_there_is_one() -> None:
     assert "★" not in "".join(drawn(draw_tree(tree(node(1, NodeState.LIVE), result=None), None)))
+
+
+def test_a_result_tells_what_scored_it_and_warns_of_a_scorer_made_for_something_else() -> None:
+    plain, mismatch = result(scorer="mlp"), "model_fingerprint is [b]a[/b], not c"
+    text = "\n".join(drawn(result_view(plain)))
+    assert "gambit, scored by mlp · 3.0 s" in text
+    assert "Warning" not in text
+    [line] = [
+        line
+        for line in drawn(result_view(dataclasses.replace(plain, scorer_mismatch=mismatch)))
+        if "Warning" in line
+    ]
+    assert line.endswith(mismatch)
 
 
 def test_a_result_tells_answer_votes_and_accounting() -> None:

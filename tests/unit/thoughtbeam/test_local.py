@@ -12,6 +12,7 @@ import pytest
 
 import decoder_worker.main
 import gateway.main
+import prm_worker.main
 from tests.unit.thoughtbeam.launches import SLEEPER, alive, service
 from thoughtbeam import local
 from thoughtbeam.local import LocalConfig, LocalSetupError, running
@@ -91,6 +92,23 @@ def test_a_scorer_of_ones_own(state: StateDirectory, tmp_path: Path) -> None:
 def test_a_scorer_that_is_not_there(state: StateDirectory, tmp_path: Path) -> None:
     with pytest.raises(LocalSetupError, match=r"--scorer: there is no file .*missing\.pt"):
         commands(LocalConfig(scorer=str(tmp_path / "missing.pt")), state)
+
+
+def test_a_process_reward_model_takes_the_place_of_a_scorer(
+    state: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prm").mkdir()
+
+    started = commands(LocalConfig(process_reward="prm", boundary_rule="blank_line"), state)
+
+    served = prm_worker.main.parse(started["prm_worker"][1:])
+    assert (served.scorer, served.process_reward) == (None, str(tmp_path / "prm"))
+    assert decoder_worker.main.parse(started["decoder_worker"][1:]).scorer == "127.0.0.1:3"
+    named = commands(LocalConfig(process_reward="Qwen/Qwen2.5-Math-PRM-7B"), state)
+    assert "Qwen/Qwen2.5-Math-PRM-7B" in named["prm_worker"]
+    with pytest.raises(LocalSetupError, match="one scorer"):
+        commands(LocalConfig(process_reward="prm", scorer="mine.pt"), state)
 
 
 def test_a_name_of_a_model_is_left_to_the_engine(state: StateDirectory) -> None:

@@ -22,6 +22,8 @@ def test_every_field_of_a_result() -> None:
         ended_by="tokens",
         degraded=True,
         policy="gambit",
+        scorer="mlp",
+        scorer_mismatch="model_fingerprint is a, not b",
     )
     message.elapsed.FromMilliseconds(2500)
     message.queued.FromMilliseconds(500)
@@ -38,6 +40,8 @@ def test_every_field_of_a_result() -> None:
         elapsed=2.5,
         queued=0.5,
         policy="gambit",
+        scorer="mlp",
+        scorer_mismatch="model_fingerprint is a, not b",
     )
 
 

@@ -15,6 +15,7 @@ def test_every_argument_reaches_its_field() -> None:
         "6 * 7?",
         policy="gambit",
         profile="tiny",
+        scorer="confidence",
         parameters={"C": 24, "r": 0.9, "refill": False, "vote": "weighted", "child_temperature": None},
         model="tiny_reasoner",
         answer_mode="regex",
@@ -37,6 +38,7 @@ def test_every_argument_reaches_its_field() -> None:
         "gambit",
         "tiny",
     )
+    assert search.scorer == "confidence"
     assert dict(search.parameters) == {
         "C": 24,
         "r": 0.9,

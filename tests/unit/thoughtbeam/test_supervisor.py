@@ -38,6 +38,20 @@ def wait_for(mark: str, count: int) -> None:
         time.sleep(0.02)
 
 
+def wait_until_deaf(mark: str, count: int) -> None:
+    """Until so many processes ignore SIGTERM; with a bit more of a deadline: they have to begin first."""
+    deadline = time.monotonic() + 30.0
+    while sum(ignores_sigterm(pid) for pid in alive(mark)) != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ignores_sigterm(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    ignored = next(line for line in status.splitlines() if line.startswith("SigIgn:"))
+    return bool(int(ignored.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 def test_services_stop_in_reverse_order(supervisor: Supervisor, mark: str) -> None:
     for name in ("store", "gateway", "decoder_worker"):
         supervisor.start(service(name, SLEEPER, mark))
@@ -52,8 +66,7 @@ def test_services_stop_in_reverse_order(supervisor: Supervisor, mark: str) -> No
 
 def test_a_service_that_ignores_sigterm_is_killed(supervisor: Supervisor, mark: str) -> None:
     supervisor.start(service("deaf", DEAF, mark, grace=0.3))
-    wait_for(mark, 1)
-    time.sleep(0.2)  # until it is deaf
+    wait_until_deaf(mark, 1)
 
     started = time.monotonic()
     supervisor.stop()
@@ -66,8 +79,7 @@ def test_a_service_that_was_never_ready_is_not_waited_for_long(supervisor: Super
     for name in ("ready", "starting"):
         supervisor.start(service(name, DEAF, mark, grace=3.5))
     supervisor.wait_healthy("ready", 5.0)
-    wait_for(mark, 2)
-    time.sleep(0.2)  # until they are deaf
+    wait_until_deaf(mark, 2)
     stopped: list[float] = []
 
     supervisor.stop(lambda name: stopped.append(time.monotonic()))

@@ -12,7 +12,7 @@ def test_all_keys_of_a_tree_share_its_hash_tag() -> None:
     names = [*keys.of_batch(), keys.deleted, *keys.of_nodes([1, 2])]
 
     assert all(name.startswith("tb:{t-1}:") for name in names)
-    assert len(set(names)) == len(names) == 6 + len(NodeState) + 2 * 5
+    assert len(set(names)) == len(names) == 6 + len(NodeState) + 2 * 6
     assert keys.node(7) == "tb:{t-1}:node:7"
     assert keys.state(NodeState.GHOST) == "tb:{t-1}:state:ghost"
 

@@ -1,6 +1,6 @@
 """No process of an engine outlives the process that started it, however that one ends.
 
-A decoder worker that was killed with SIGKILL cannot stop its engine, and vLLM's engine core would wait for
+A worker that was killed with SIGKILL cannot stop its engine, and vLLM's engine core would wait for
 work for ever. PR_SET_PDEATHSIG would not help: it watches the parent's thread, and engines are started from
 a thread that ends.
 """

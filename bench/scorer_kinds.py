@@ -1,0 +1,101 @@
+"""`python -m bench.scorer_kinds`: gambit against step, with every kind of scorer, on the same hard questions.
+
+Each kind scores the same model's traces: `mlp` and `sequence` from a prm worker with the bundled scorers,
+`confidence` in the decoder worker, `process_reward` from a text model that reads the traces. Written to
+bench/results/scorer_kinds.{json,md}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import report, rows
+from bench.asking import load, parameters
+from bench.compare import SLOTS, Scene, measure
+from bench.service import service
+from thoughtbeam.models import BUNDLED_MODEL
+
+POLICIES = ("gambit", "step")
+SCENE = Scene("hard", 24, 1700)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of scorer, and what it is served from. asked: what a request says."""
+
+    name: str
+    scorer: Path | None = None
+    process_reward: Path | None = None
+    asked: str = ""
+
+
+HEADER = [
+    "scorer",
+    "policy",
+    rows.ACCURACY,
+    "finished traces that are right",
+    "generated tokens per question",
+    "latency P50 / P97, s",
+    rows.ACTIONS,
+]
+
+
+def line(row: Mapping[str, object]) -> list[str]:
+    """The table's row."""
+    return [
+        f"`{row['scorer']}`",
+        f"`{row['policy']}`",
+        rows.accuracy(row),
+        f"{row['finished_right']:.3f}",
+        rows.thousands(row["generated"]),
+        rows.times(row, "inference", 50, 97),
+        rows.actions(row),
+    ]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = options.add_argument
+    add("--mlp", type=Path, default=BUNDLED_MODEL / "scorer.pt", metavar="FILE")
+    add("--sequence", type=Path, default=BUNDLED_MODEL / "scorer_sequence.pt", metavar="FILE")
+    add(
+        "--process-reward",
+        type=Path,
+        metavar="DIR",
+        help="a model that scores texts (python -m bench.tiny_reasoner.process_reward); none: left out",
+    )
+    add("--questions", type=int, default=60, help="of the hard split")
+    add("--name", default="scorer_kinds", help="of the result files")
+    add("--quick", action="store_true", help="a small run that only shows that it works")
+    args = options.parse_args()
+    if args.quick:
+        args.questions, args.name = 2, "scorer_kinds-quick"
+
+    kinds = [Kind("mlp", scorer=args.mlp), Kind("sequence", scorer=args.sequence)]
+    kinds.append(Kind("confidence", scorer=args.mlp, asked="confidence"))
+    if args.process_reward is not None:
+        kinds.append(Kind("process_reward", process_reward=args.process_reward))
+    found: list[dict[str, object]] = []
+    questions = load(SCENE.split, args.questions)
+    for kind in kinds:
+        with service(
+            slots=SLOTS, kv_blocks=SCENE.kv_blocks, scorer=kind.scorer, process_reward=kind.process_reward
+        ) as endpoint:
+            for policy in POLICIES:
+                values = parameters(policy, SCENE.size, {})
+                row, _ = asyncio.run(measure(endpoint, SCENE, questions, policy, values, scorer=kind.asked))
+                found.append({"scorer": kind.name, **row})
+                print(" | ".join(line(found[-1])), flush=True)
+    table = report.markdown(HEADER, [line(row) for row in found])
+    path = report.save(args.name, {"slots": SLOTS, "rows": found}, table)
+    print(f"\n{table}\n\nwritten to {path}")
+
+
+if __name__ == "__main__":
+    main()

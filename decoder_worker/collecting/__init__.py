@@ -1,0 +1,1 @@
+"""Collecting: traces of questions with known answers, for the training of scorers."""

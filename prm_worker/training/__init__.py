@@ -1,0 +1,1 @@
+"""The training life of scorers of hidden states: trained, calibrated and judged on collected traces."""

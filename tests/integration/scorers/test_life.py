@@ -1,0 +1,129 @@
+"""A scorer's whole life, small: collected on real vLLM, both kinds trained, judged, and loaded to serve."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from decoder_worker.answers.equivalence import Equivalence
+from decoder_worker.collecting.collector import Collector, CollectorConfig
+from decoder_worker.collecting.questions import read_questions
+from decoder_worker.collecting.tracing import Tracing
+from decoder_worker.engine.base import SamplingSpec
+from decoder_worker.engine.vllm_engine import VllmEngine
+from prm_worker.scorer_file import load_scorer
+from tests.integration.engine.reference import Reference
+from thoughtbeam.runtime.scorer_dataset import Origin
+from thoughtbeam.runtime.scorer_dataset_reader import read_traces
+from thoughtbeam.runtime.scorer_dataset_writer import DatasetWriter
+from thoughtbeam.runtime.tasks import task_group
+
+ROOT = Path(__file__).parents[3]
+MODEL = ROOT / "thoughtbeam" / "models" / "tiny_reasoner"
+QUESTIONS = sorted((ROOT / "bench" / "questions").glob("scorer_train_*.jsonl"))
+
+
+async def thoughtbeam(*arguments: object) -> str:
+    """What `thoughtbeam …` prints; it has to succeed."""
+    command = [sys.executable, "-P", "-m", "thoughtbeam.cli.main", *map(str, arguments)]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode == 0, printed.decode()
+    return printed.decode()
+
+
+@pytest.fixture(scope="module")
+async def data(vllm_engine: VllmEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Traces of twelve questions."""
+    info = vllm_engine.info
+    sampling = SamplingSpec(max_tokens=info.max_context - 1)
+    path = tmp_path_factory.mktemp("data")
+    origin = Origin(
+        *(info.model, info.fingerprint, info.version, info.boundary_rule, info.hidden_size),
+        sampling={"temperature": sampling.temperature, "max_tokens": sampling.max_tokens},
+        traces=4,
+        siblings=2,
+        answer_mode="integer",
+    )
+    config = CollectorConfig(traces=4, siblings=2, sampling=sampling, answer_mode="integer")
+    questions = read_questions(QUESTIONS, "integer", limit=12)
+    with DatasetWriter(path, origin) as writer:
+        async with Equivalence() as equivalence:
+            collector = Collector(vllm_engine, writer, equivalence, config)
+            await collector.collect(questions, lambda _: None)
+        assert writer.manifest.failed == {}
+    return path
+
+
+async def test_traces_and_branches_are_whole(data: Path) -> None:
+    traces = read_traces([data])
+    assert len(traces) == 12 * 6
+    assert 0 < traces.right.mean() < 1
+    assert (traces.confidences > 0).all()
+    for branch in np.flatnonzero(traces.parent >= 0):
+        shared = int(traces.fork_thought[branch])
+        parent = int(traces.parent[branch])
+        assert traces.paths[branch][:shared].tolist() == traces.paths[parent][:shared].tolist()
+
+
+async def test_rows_and_confidences_are_those_of_a_plain_forward_pass(vllm_engine: VllmEngine) -> None:
+    tracing = Tracing(vllm_engine)
+    sampling = SamplingSpec(max_tokens=400, confidence=True)
+    question = read_questions(QUESTIONS, "integer", limit=1)[0]
+    prompt = vllm_engine.tokenizer.encode_chat([{"role": "user", "content": question.text}])
+    async with task_group() as group:
+        following = group.create_task(tracing.follow())
+        root = await tracing.run("root", len(prompt), prompt, sampling)
+        prefix = root.tokens[: root.rows[1].position + 1]
+        branch = await tracing.run("branch", len(prompt), prefix, sampling)
+        following.cancel()
+    reference = Reference(MODEL)
+    for written in (root, branch):
+        hidden = reference.hidden(written.tokens)
+        ends = [row.position for row in written.rows]
+        # a row comes with the token after it
+        boundaries = sorted(reference.boundaries(written.tokens[:-1]))
+        assert ends == [position for position in boundaries if position >= written.start]
+        for row in written.rows:
+            values = np.frombuffer(row.data, dtype=np.float32)
+            assert np.abs(values - hidden[row.position]).max() < 1e-4
+        starts = [written.start, *(end + 1 for end in ends)]
+        each = [
+            np.mean(written.confidences[start - written.start : end + 1 - written.start])
+            for start, end in zip(starts, ends, strict=False)
+        ]
+        assert written.thought_confidences() == pytest.approx(each)
+
+
+async def test_from_traces_to_scorers_that_can_be_served(data: Path, tmp_path: Path) -> None:
+    files = {}
+    for arch in ("mlp", "sequence"):
+        files[arch] = tmp_path / f"{arch}.pt"
+        printed = await thoughtbeam(
+            *("scorer", "train", "--arch", arch, "--data", data, "--out", files[arch]),
+            *("--epochs", 2, "--stop-share", 0.3, "--test-share", 0.3, "--threads", 1),
+        )
+        assert f"wrote {files[arch]}" in printed
+    out = tmp_path / "report"
+    printed = await thoughtbeam(
+        *("scorer", "evaluate", "--scorer", *files.values(), "confidence"),
+        *("--data", data, "--out", out, "--threads", 1),
+    )
+    assert "sequence.pt (sequence) against mlp.pt (mlp)" in printed
+    report = json.loads((out / "report.json").read_text())
+    assert [scorer["kind"] for scorer in report["scorers"]] == ["mlp", "sequence", "confidence"]
+    assert report["data"]["questions"] == 4  # those that were kept for it
+    assert (out / "report.html").stat().st_size > 5_000
+    traces = read_traces([data])
+    for arch, path in files.items():
+        scorer, metadata = load_scorer(path)
+        assert (scorer.kind, metadata.model_fingerprint) == (arch, traces.origin.fingerprint)
+        scores = scorer.score(traces.values(traces.paths[0]))
+        assert ((scores > 0) & (scores < 1)).all()

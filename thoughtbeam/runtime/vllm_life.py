@@ -1,0 +1,111 @@
+"""Starting and ending vLLM, in every program that has an engine of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import re
+import signal
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from thoughtbeam.runtime.parent_watch import starting_engine
+
+T = TypeVar("T")
+
+_FIRST, _LAST, _END = (0, 25, 1), (0, 32, 0), (0, 33)  # the tested ones, and the first that is refused
+
+_ENVIRONMENT = {
+    # Our process may hold threads (gRPC) that a forked child would not have.
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    # Outputs of one step come in one piece, so that a step is one batch.
+    "VLLM_V1_OUTPUT_PROC_CHUNK_SIZE": "65536",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+_TIDY_UP = 4.0  # seconds that an engine core has for it
+_ABANDON_POLL = 0.1  # seconds between two looks for processes of an abandoned start
+
+
+class VllmVersionError(Exception):
+    """A release of vLLM that is not supported."""
+
+
+def prepare_environment() -> None:
+    """Sets the environment variables that vLLM reads, where the user has not. Before vLLM is imported."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+def check_version(version: str) -> None:
+    """Warns about releases between the tested ones.
+
+    Raises VllmVersionError when `version` (as vLLM reports it) lies outside the accepted range.
+    """
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    number = tuple(int(part or 0) for part in match.groups()) if match else (0,)
+    if not _FIRST <= number < _END:
+        raise VllmVersionError(f"vLLM {version} is not supported: 0.25.1 up to, but not including, 0.33 is")
+    if number not in (_FIRST, _LAST):
+        warnings.warn(f"vLLM {version} is not one of the tested releases, 0.25.1 and 0.32.0", stacklevel=3)
+
+
+async def built_in_thread(build: Callable[[], T], shut_down: Callable[[T], None]) -> T:
+    """What `build`, which blocks, makes of an engine and its processes; raises what it raises. When this is
+    cancelled, what was made or is being made is ended, with `shut_down` where it came to be."""
+    before = set(multiprocessing.active_children())
+    building = asyncio.get_running_loop().run_in_executor(None, build)
+    try:
+        return await asyncio.shield(building)
+    except asyncio.CancelledError:
+        await _abandon(building, before, shut_down)
+        raise
+
+
+async def _abandon(building: asyncio.Future[T], before: set[Any], shut_down: Callable[[T], None]) -> None:
+    """Kills the engine processes that a start has made or still makes, until its thread gives up."""
+    while not building.done():
+        for child in set(multiprocessing.active_children()) - before:
+            child.kill()
+        await asyncio.wait([building], timeout=_ABANDON_POLL)
+    if building.exception() is None:
+        await asyncio.to_thread(shut_down, building.result())
+
+
+def start_llm(vllm_config: Any) -> Any:
+    """An AsyncLLM. vllm_config: vLLM's own, complete. Blocks until the model is loaded."""
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    # Ctrl-C in a terminal goes to every process of the group. When the engine stops is for us to say, so its
+    # processes inherit a mask that keeps SIGINT from them.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with starting_engine():
+            return AsyncLLM.from_vllm_config(vllm_config, disable_log_stats=True)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def shut_down_llm(llm: Any) -> None:
+    """Ends an AsyncLLM and its processes. Blocks for some seconds."""
+    # An engine core has given back what outlives it after about three seconds and then tidies up memory that
+    # its end frees anyway. So it is killed, and vLLM need not warn about that.
+    processes = list(llm.engine_core.resources.engine_manager.processes)
+    logger = logging.getLogger("vllm.v1.utils")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        llm.shutdown(timeout=_TIDY_UP)
+    finally:
+        logger.setLevel(level)
+    for process in processes:
+        process.join()
+    # its __del__ would do it again, possibly when Python is ending and nothing can be called any more
+    llm.shutdown = _nothing
+
+
+def _nothing() -> None:
+    """In the place of what has been done."""
