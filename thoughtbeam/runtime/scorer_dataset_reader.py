@@ -201,6 +201,8 @@ def _read_shard(path: Path, dtype: str, hidden_size: int) -> Mapping[str, Array]
     for name, shape in expected.items():
         if shard[name].shape != shape:
             raise DatasetError(f"{path}: {name}: has shape {shard[name].shape}; must have {shape}")
+    if not thoughts:  # written when nobody knew the type of later rows
+        shard["rows"] = shard["rows"].astype(ROW_TYPES[dtype])
     if shard["rows"].dtype != np.dtype(ROW_TYPES[dtype]):
         raise DatasetError(f"{path}: rows: are {shard['rows'].dtype}; must be {dtype} ({ROW_TYPES[dtype]})")
     if not math.isclose(shard["offsets"][-1], thoughts):

@@ -285,7 +285,7 @@ def test_a_bad_list_is_refused_in_one_line_that_names_the_field(
 def test_lists_without_a_question_or_a_usable_pattern_are_refused(tmp_path: Path) -> None:
     with pytest.raises(QuestionError, match="must be at least one question"):
         read_questions([lines(tmp_path / "empty.jsonl", [])], "boxed")
-    with pytest.raises(QuestionError, match="questions: .* cannot be read"):
+    with pytest.raises(QuestionError, match=r"questions: .* cannot be read"):
         read_questions([tmp_path / "none.jsonl"], "boxed")
     one = [lines(tmp_path / "one.jsonl", [{"question": "q", "answer": "b"}])]
     with pytest.raises(QuestionError, match=r"answer_regex: is missing"):

@@ -98,7 +98,7 @@ def bits(record: TraceRecord, dtype: str) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", list(ROW_TYPES))
 def test_what_is_written_is_read_back(dtype: str) -> None:
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=100)
     @given(questions(dtype), st.integers(1, 3))
     def check(records: list[QuestionRecord], per_shard: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
