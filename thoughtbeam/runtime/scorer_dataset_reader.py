@@ -214,4 +214,5 @@ def _as_float32(rows: Array, dtype: str) -> npt.NDArray[np.float32]:
     if dtype == "bfloat16":  # the upper half of a float32
         widened: npt.NDArray[np.float32] = (rows.astype(np.uint32) << 16).view(np.float32)
         return widened
-    return rows.astype(np.float32)
+    with np.errstate(invalid="ignore"):  # some bits are numbers of no kind; they stay that
+        return rows.astype(np.float32)

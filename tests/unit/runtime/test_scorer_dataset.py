@@ -120,10 +120,9 @@ def test_what_is_written_is_read_back(dtype: str) -> None:
             for number, trace in enumerate(one.traces):
                 index = base + number
                 assert traces.parent[index] == (base + trace.parent if trace.parent != ROOT else ROOT)
-                inherited = thoughts[trace.parent][: trace.fork_thought] if trace.parent != ROOT else []
-                whole = np.concatenate([np.reshape(inherited, (-1, 3)), bits(trace, dtype)]).astype(
-                    ROW_TYPES[dtype]
-                )
+                own = bits(trace, dtype)
+                inherited = thoughts[trace.parent][: trace.fork_thought] if trace.parent != ROOT else own[:0]
+                whole = np.concatenate([inherited, own])
                 thoughts.append(whole)
                 kept = traces.rows[traces.paths[index]]
                 finite = np.isfinite(traces.values(np.arange(len(traces.rows)))).all(axis=1)
