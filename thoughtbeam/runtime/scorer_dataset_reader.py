@@ -201,7 +201,7 @@ def _read_shard(path: Path, dtype: str, hidden_size: int) -> Mapping[str, Array]
     for name, shape in expected.items():
         if shard[name].shape != shape:
             raise DatasetError(f"{path}: {name}: has shape {shard[name].shape}; must have {shape}")
-    if not thoughts:  # its type was not known when it was written, and is that of nothing
+    if not thoughts:  # written when nobody knew the type of later rows
         shard["rows"] = shard["rows"].astype(ROW_TYPES[dtype])
     if shard["rows"].dtype != np.dtype(ROW_TYPES[dtype]):
         raise DatasetError(f"{path}: rows: are {shard['rows'].dtype}; must be {dtype} ({ROW_TYPES[dtype]})")
@@ -214,4 +214,5 @@ def _as_float32(rows: Array, dtype: str) -> npt.NDArray[np.float32]:
     if dtype == "bfloat16":  # the upper half of a float32
         widened: npt.NDArray[np.float32] = (rows.astype(np.uint32) << 16).view(np.float32)
         return widened
-    return rows.astype(np.float32)
+    with np.errstate(invalid="ignore"):  # some bits are numbers of no kind; they stay that
+        return rows.astype(np.float32)

@@ -98,7 +98,7 @@ def bits(record: TraceRecord, dtype: str) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", list(ROW_TYPES))
 def test_what_is_written_is_read_back(dtype: str) -> None:
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=100)
     @given(questions(dtype), st.integers(1, 3))
     def check(records: list[QuestionRecord], per_shard: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -120,10 +120,9 @@ def test_what_is_written_is_read_back(dtype: str) -> None:
             for number, trace in enumerate(one.traces):
                 index = base + number
                 assert traces.parent[index] == (base + trace.parent if trace.parent != ROOT else ROOT)
-                inherited = thoughts[trace.parent][: trace.fork_thought] if trace.parent != ROOT else []
-                # never as another type on the way: casting a signalling NaN warns
-                before = np.reshape(np.asarray(inherited, dtype=ROW_TYPES[dtype]), (-1, 3))
-                whole = np.concatenate([before, bits(trace, dtype)])
+                own = bits(trace, dtype)
+                inherited = thoughts[trace.parent][: trace.fork_thought] if trace.parent != ROOT else own[:0]
+                whole = np.concatenate([inherited, own])
                 thoughts.append(whole)
                 kept = traces.rows[traces.paths[index]]
                 finite = np.isfinite(traces.values(np.arange(len(traces.rows)))).all(axis=1)

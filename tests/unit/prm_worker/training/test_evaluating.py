@@ -134,6 +134,15 @@ def test_a_name_with_markup_in_it_stays_text() -> None:
     assert "&lt;script&gt;" in page
 
 
+def test_a_line_goes_from_corner_to_corner_and_stays_within_the_axes() -> None:
+    page = chart(
+        "t", Axis("x", 0, 1), Axis("y", 0, 1), [Line("l", [0, 0.5, 1], [0, 2, 1], [0, 0, 0], [1, 1, 1])]
+    )
+    # the axes span 46 to 448 across and 240 up to 10
+    assert '<polyline class="line c0" points="46.0,240.0 247.0,10.0 448.0,10.0"/>' in page
+    assert 'points="46.0,10.0 247.0,10.0 448.0,10.0 448.0,240.0 247.0,240.0 46.0,240.0"' in page
+
+
 def test_a_line_has_a_gap_where_a_value_is_missing() -> None:
     line = Line("l", [0, 1, 2, 3, 4], [0.1, 0.2, float("nan"), 0.3, 0.4])
     page = chart("t", Axis("x", 0, 4), Axis("y", 0, 1), [line])
