@@ -44,6 +44,7 @@ class Run:
     evictions: int
     generated: int
     recomputed: int
+    degraded: bool
 
 
 def load(split: str, limit: int) -> list[Question]:
@@ -96,6 +97,7 @@ async def ask(
         evictions=counts.evictions,
         generated=result.usage.generated,
         recomputed=result.usage.recomputed,
+        degraded=result.degraded,
     )
 
 

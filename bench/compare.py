@@ -66,6 +66,7 @@ async def measure(
         "parameters": dict(values),
         "finished_right": rows.total(runs, "finished_right") / finished if finished else None,
         "rounds": rows.total(runs, "rounds") / len(runs),
+        "degraded": sum(run.degraded for run in runs),
         "wall": wall,
     }, runs
 
@@ -128,7 +129,7 @@ class Results:
         ]
         path = report.save(self.name, {"slots": SLOTS, "rows": self.rows}, self.table())
         with path.with_suffix(".csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(self._runs[0]), lineterminator="\n")
+            writer = csv.DictWriter(file, list(self._runs[-1]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(self._runs)
 

@@ -21,7 +21,7 @@ def run(question: str = "q1", *, right: bool = True, **values: float) -> Run:
     counts = {"roots": 24, "branches": 0, "finished": 20, "finished_right": 10, "pruned": 4, "stopped": 0}
     counts |= {"rounds": 0, "evictions": 0, "generated": 4800, "recomputed": 0}
     merged = {"latency": 3.0, "queued": 1.0, **counts, **values}
-    return Run(question=question, answer="7", right=right, **merged)  # type: ignore[arg-type]
+    return Run(question=question, answer="7", right=right, degraded=False, **merged)  # type: ignore[arg-type]
 
 
 def row(policy: str, runs: list[Run]) -> dict[str, object]:
