@@ -15,6 +15,7 @@ from decoder_worker.engine.base import Engine, EngineError, SamplingSpec
 from decoder_worker.engine.boundaries import BLANK_LINE, RULES
 from decoder_worker.engine.vllm_config import VllmConfig
 from decoder_worker.main import start_vllm
+from thoughtbeam.runtime.arguments import whole
 from thoughtbeam.runtime.log import setup_logging
 from thoughtbeam.runtime.scorer_dataset import DatasetError, Manifest, Origin
 from thoughtbeam.runtime.signals import ending_at_once, stop_on_signals
@@ -43,16 +44,16 @@ def parser() -> argparse.ArgumentParser:
         help='JSON lines with "question" and "answer" and, if wanted, "id"',
     )
     add("--out", required=True, type=Path, metavar="DIR", help="directory of the data set")
-    add("--traces", type=_count(1), default=4, help="independent traces of each question (default 4)")
+    add("--traces", type=whole(1), default=4, help="independent traces of each question (default 4)")
     add(
         "--siblings",
-        type=_count(0),
+        type=whole(0),
         default=2,
         help="branches of each question, from random boundaries of its traces (default 2)",
     )
     add(
         "--limit",
-        type=_count(0),
+        type=whole(0),
         default=0,
         help="take only so many questions, a random sample of all lists; 0: all (default)",
     )
@@ -72,21 +73,21 @@ def parser() -> argparse.ArgumentParser:
     sampling = parser.add_argument_group("sampling", "default: what the model recommends")
     sampling.add_argument("--temperature", type=_number(0.0))
     sampling.add_argument("--top-p", type=_number(0.0, 1.0))
-    sampling.add_argument("--top-k", type=_count(0), help="0: off")
-    sampling.add_argument("--max-tokens", type=_count(1), help="of a trace (default: what the context holds)")
+    sampling.add_argument("--top-k", type=whole(0), help="0: off")
+    sampling.add_argument("--max-tokens", type=whole(1), help="of a trace (default: what the context holds)")
     sampling.add_argument(
-        "--seed", type=_count(0), default=0, help="of the engine and of the branches' places"
+        "--seed", type=whole(0), default=0, help="of the engine and of the branches' places"
     )
     engine = parser.add_argument_group("engine", "as the decoder worker's; serve with the same dtype")
-    engine.add_argument("--slots", type=_count(1), default=64, help="traces decoded at once (default 64)")
-    engine.add_argument("--max-context", type=_count(0), default=0, help="tokens; 0: the model's")
+    engine.add_argument("--slots", type=whole(1), default=64, help="traces decoded at once (default 64)")
+    engine.add_argument("--max-context", type=whole(0), default=0, help="tokens; 0: the model's")
     engine.add_argument(
         "--dtype", choices=("auto", "float32", "float16", "bfloat16"), default="auto", help="default auto"
     )
-    engine.add_argument("--kv-blocks", type=_count(0), default=0, help="0: what memory allows")
-    engine.add_argument("--block-size", type=_count(0), default=0, help="tokens; 0: the engine's default")
+    engine.add_argument("--kv-blocks", type=whole(0), default=0, help="0: what memory allows")
+    engine.add_argument("--block-size", type=whole(0), default=0, help="tokens; 0: the engine's default")
     engine.add_argument("--gpu-memory", type=_number(0.0, 1.0), default=0.9, help="share (default 0.9)")
-    engine.add_argument("--tensor-parallel", type=_count(1), default=1, help="GPUs that share the model")
+    engine.add_argument("--tensor-parallel", type=whole(1), default=1, help="GPUs that share the model")
     return parser
 
 
@@ -188,19 +189,6 @@ def _origin(options: argparse.Namespace, engine: Engine, sampling: SamplingSpec)
         answer_mode=options.answer_mode,
         answer_regex=options.answer_regex or "",
     )
-
-
-def _count(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"is {text!r}; must be a whole number from {least} on")
-        return value
-
-    return read
 
 
 def _number(least: float, most: float = float("inf")) -> Callable[[str], float]:

@@ -35,8 +35,9 @@ from prm_worker.training.judging import (
     token_depths,
 )
 from prm_worker.training.networks import network_of
-from prm_worker.training.options import BAD_INPUT, FAILED, command, prepare, whole
+from prm_worker.training.options import BAD_INPUT, FAILED, command, prepare
 from prm_worker.training.page import page
+from thoughtbeam.runtime.arguments import whole
 from thoughtbeam.runtime.scorer_dataset import DatasetError
 from thoughtbeam.runtime.scorer_dataset_reader import Array, Traces, read_traces
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
+
+from thoughtbeam.runtime.arguments import whole
 
 BAD_INPUT, FAILED = 2, 1  # exit statuses
 
@@ -51,21 +52,6 @@ def prepare(options: argparse.Namespace) -> torch.device:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or CUDA's sums depend on their schedule
     torch.use_deterministic_algorithms(True)
     return device
-
-
-def whole(least: int) -> Callable[[str], int]:
-    """Reads a whole number from `least` on."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"is {text!r}; must be a whole number from {least} on")
-        return value
-
-    return read
 
 
 def rate(text: str) -> float:

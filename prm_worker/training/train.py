@@ -20,7 +20,8 @@ from prm_worker.training.data import Split, questions_of, split_by_question
 from prm_worker.training.fitting import RATE, FitConfig, Fitted, fit
 from prm_worker.training.judging import DEPTHS, Judged, by_depth
 from prm_worker.training.networks import ARCHITECTURES, WIDTHS, Network, fresh_network
-from prm_worker.training.options import BAD_INPUT, FAILED, command, prepare, rate, share, whole
+from prm_worker.training.options import BAD_INPUT, FAILED, command, prepare, rate, share
+from thoughtbeam.runtime.arguments import whole
 from thoughtbeam.runtime.scorer_dataset import DatasetError
 from thoughtbeam.runtime.scorer_dataset_reader import Array, Traces, read_traces
 
