@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import re
 import signal
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
+_LAST_SOCKETS = 1.0  # seconds for them to be closed
 _TIDY_UP = 4.0  # seconds that an engine core has for it
 _ABANDON_POLL = 0.1  # seconds between two looks for processes of an abandoned start
 
@@ -93,7 +95,8 @@ def shut_down_llm(llm: Any) -> None:
     """Ends an AsyncLLM and its processes. Blocks for some seconds."""
     # An engine core has given back what outlives it after about three seconds and then tidies up memory that
     # its end frees anyway. So it is killed, and vLLM need not warn about that.
-    processes = list(llm.engine_core.resources.engine_manager.processes)
+    resources = llm.engine_core.resources
+    processes = list(resources.engine_manager.processes)
     logger = logging.getLogger("vllm.v1.utils")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -103,6 +106,11 @@ def shut_down_llm(llm: Any) -> None:
         logger.setLevel(level)
     for process in processes:
         process.join()
+    # vLLM leaves its message context to the garbage collector, which complains. Closing it waits for sockets
+    # that are closed elsewhere, so it is given a moment only.
+    closing = threading.Thread(target=resources.ctx.term, name="vllm context", daemon=True)
+    closing.start()
+    closing.join(_LAST_SOCKETS)
     # its __del__ would do it again, possibly when Python is ending and nothing can be called any more
     llm.shutdown = _nothing
 

@@ -25,7 +25,8 @@ from thoughtbeam.runtime.tasks import task_group
 
 ROOT = Path(__file__).parents[3]
 MODEL = ROOT / "thoughtbeam" / "models" / "tiny_reasoner"
-QUESTIONS = sorted((ROOT / "bench" / "questions").glob("scorer_train_*.jsonl"))
+# of which the model gets about half right: any few of them have right and wrong traces
+QUESTIONS = [ROOT / "bench" / "questions" / "scorer_train_medium.jsonl"]
 
 
 async def thoughtbeam(*arguments: object) -> str:
