@@ -25,7 +25,6 @@ from thoughtbeam import AsyncClient
 MEASURED = "self_consistency"  # whose capacity a load is a multiple of
 SPLITS = ("easy", "medium", "hard", "hard2")
 SLOTS = 64
-_WARM, _COOL = 0.2, 0.8  # of the questions: between them the engine is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,7 @@ async def capacity(client: AsyncClient, questions: Sequence[Question], values: M
         ended.append(time.monotonic())
 
     await asyncio.gather(*map(one, questions))
-    first, last = int(_WARM * len(ended)), int(_COOL * len(ended))
-    return (last - first) / (ended[last] - ended[first])
+    return rows.steady_rate(ended)
 
 
 async def measure(

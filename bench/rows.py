@@ -8,6 +8,7 @@ from typing import Protocol
 from bench.report import quantile, wilson
 
 QUANTILES = (50, 90, 97, 99)
+_WARM, _COOL = 0.2, 0.8  # of the runs: between them the engine is full
 
 
 class Run(Protocol):
@@ -49,6 +50,13 @@ _ACTS: Mapping[str, Callable[[Sequence[Run]], bool]] = {
     "slim_sc": lambda runs: total(runs, "pruned") > 0,
     "rebase": lambda runs: total(runs, "branches") > 0 and total(runs, "pruned") > 0,
 }
+
+
+def steady_rate(ended: Sequence[float]) -> float:
+    """Runs per second while more of them waited than could run. ended: when each did, in seconds, in order;
+    the first and the last of them are left out, when the engine was not full."""
+    first, last = int(_WARM * len(ended)), int(_COOL * len(ended))
+    return (last - first) / (ended[last] - ended[first])
 
 
 def total(runs: Sequence[Run], name: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +9,11 @@ import torch
 
 from prm_worker.batcher import Batcher
 from prm_worker.config import PrmWorkerConfig
+from prm_worker.devices import DeviceError, device_of
 from prm_worker.scorer_file import Metadata, load_scorer
 from prm_worker.scorers.base import HistoryScorer, Scorer, TracePart
 from prm_worker.scoring_service import SERVICE, ScoringService
+from prm_worker.stopping import stop_after_calls
 from thoughtbeam.runtime.log import EventLogger
 from thoughtbeam.runtime.rpc import MAX_TENSOR_BYTES, start_server
 from thoughtbeam.runtime.settings import SettingError
@@ -22,9 +23,6 @@ from thoughtbeam.v1.scoring_pb2_grpc import add_ScorerServiceServicer_to_server
 
 log = EventLogger("prm_worker.server")
 
-# What a call that was ended may take to be answered.
-_LAST_WORDS = 1.0
-
 
 def prepare(config: PrmWorkerConfig) -> tuple[Scorer, Metadata]:
     """The scorer, and what it was trained for.
@@ -32,7 +30,10 @@ def prepare(config: PrmWorkerConfig) -> tuple[Scorer, Metadata]:
     Raises SettingError for a device that is not there and for a setting that contradicts the scorer file;
     ScorerFileError.
     """
-    _check_device(config.device)
+    try:
+        device_of(config.device)
+    except DeviceError as error:
+        raise SettingError("device", f"{error}; is {config.device!r}") from None
     torch.set_num_threads(config.threads)
     assert config.scorer is not None
     scorer, recorded = load_scorer(
@@ -88,9 +89,7 @@ async def serve(config: PrmWorkerConfig, scorer: Scorer, trained_for: Metadata) 
         )
         await stop.wait()
         log.info("stopping", grace=config.grace, passes=batcher.passes)
-        last_call = asyncio.get_running_loop().call_later(config.grace, batcher.close)
-        await server.stop(config.grace + _LAST_WORDS)
-        last_call.cancel()
+        await stop_after_calls(server, config.grace, batcher.close)
         scoring.cancel()
     log.info("stopped")
 
@@ -107,13 +106,3 @@ async def _warm_up(batcher: Batcher, scorer: Scorer) -> None:
     parts = [TracePart("", node, 0, 1) for node in range(rows)]
     await batcher.score(np.zeros((rows, scorer.hidden_size), dtype=np.float32), parts)
     batcher.drop("", ())
-
-
-def _check_device(text: str) -> None:
-    try:
-        device = torch.device(text)
-    except RuntimeError:
-        raise SettingError("device", f"must be a device that torch knows; is {text!r}") from None
-    count = torch.cuda.device_count()
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise SettingError("device", f"must be one that is here, {count} CUDA devices are; is {text!r}")

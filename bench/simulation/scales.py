@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from bench.rows import steady_rate
 from bench.simulation.host import Ended, Request, Simulation
 from bench.simulation.world import Lengths, World
 from decoder_worker.engine.scripted import ScriptedConfig, StepTime
@@ -14,7 +15,6 @@ from decoder_worker.policies import POLICIES, Limits, make_policy
 from decoder_worker.policies.base import Policy
 
 MEASURED = "self_consistency"  # whose capacity a load is a multiple of
-_WARM, _COOL = 0.2, 0.8  # of the requests: between them the engine is full
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,7 @@ class Scale:
     def capacity(self) -> float:
         """Requests per second that self-consistency ends while more of them wait than can run."""
         requests = [Request(f"question {i}", 0.0) for i in range(min(self.requests, 80))]
-        ended = [tree.ended for tree in self.simulation(MEASURED, requests).run()]
-        first, last = int(_WARM * len(ended)), int(_COOL * len(ended))
-        return (last - first) / (ended[last] - ended[first])
+        return steady_rate([tree.ended for tree in self.simulation(MEASURED, requests).run()])
 
 
 def tiny(seed: int) -> Scale:

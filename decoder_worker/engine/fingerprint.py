@@ -6,10 +6,11 @@ import hashlib
 import json
 from pathlib import Path
 
+from thoughtbeam.runtime.weight_files import add_weight_files
+
 # Keys that change when the same model is saved again by another release, or that do not touch its numbers.
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-_EDGE_BYTES = 1 << 20
 
 
 def model_fingerprint(path: str | Path) -> str:
@@ -32,11 +33,5 @@ def model_fingerprint(path: str | Path) -> str:
     digest = hashlib.sha256()
     stable = {key: value for key, value in config.items() if key not in _VOLATILE}
     digest.update(json.dumps(stable, sort_keys=True).encode())
-    for file in weights:
-        size = file.stat().st_size
-        digest.update(f"\0{file.name}\0{size}\0".encode())
-        with file.open("rb") as stream:
-            digest.update(stream.read(_EDGE_BYTES))
-            stream.seek(max(0, size - _EDGE_BYTES))
-            digest.update(stream.read(_EDGE_BYTES))
+    add_weight_files(digest, weights)
     return digest.hexdigest()[:32]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,8 +12,6 @@ from decoder_worker.engine.boundaries import BLANK_LINE
 from thoughtbeam.runtime import vllm_life
 
 _DTYPES = ("auto", "float32", "float16", "bfloat16")
-_CPU_BLOCK_SIZE = 32  # vLLM's smallest on CPU: fine sharing between short branches
-_CPU_KV_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +64,10 @@ def engine_arguments(config: VllmConfig, *, on_cpu: bool) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "scheduling_policy": "priority",
         "worker_extension_cls": "decoder_worker.engine.vllm_hooks.CaptureExtension",
+        **vllm_life.device_arguments(
+            on_cpu=on_cpu, block_size=config.block_size, gpu_memory=config.gpu_memory
+        ),
     }
-    if on_cpu:
-        arguments["enforce_eager"] = True
-        arguments["block_size"] = config.block_size or _CPU_BLOCK_SIZE
-        if "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
-            arguments["kv_cache_memory_bytes"] = _CPU_KV_BYTES
-    else:
-        arguments["gpu_memory_utilization"] = config.gpu_memory
-        if config.block_size:
-            arguments["block_size"] = config.block_size
     taken = sorted(arguments.keys() & config.options.keys() - {"enforce_eager", "kv_cache_memory_bytes"})
     if taken:
         raise EngineError(f"options: {', '.join(taken)} cannot be set here", fatal=True)

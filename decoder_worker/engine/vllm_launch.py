@@ -19,11 +19,15 @@ from decoder_worker.engine.vllm_config import (
     refuse_unsupported,
 )
 from thoughtbeam.runtime.log import EventLogger
-from thoughtbeam.runtime.vllm_life import built_in_thread, prepare_environment, shut_down_llm, start_llm
+from thoughtbeam.runtime.vllm_life import (
+    built_in_thread,
+    prepare_environment,
+    reason_of,
+    shut_down_llm,
+    start_llm,
+)
 
 log = EventLogger(__name__)
-
-_REASON_LENGTH = 500  # characters of vLLM's own message in ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +80,9 @@ def _build(config: VllmConfig) -> Launched:
     except EngineError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:_REASON_LENGTH] or type(error).__name__
         raise EngineError(
-            f"vLLM cannot start with model {config.model}, dtype {config.dtype}: {reason}", fatal=True
+            f"vLLM cannot start with model {config.model}, dtype {config.dtype}: {reason_of(error)}",
+            fatal=True,
         ) from error
     try:
         info = _describe(config, llm.vllm_config, vllm.__version__)

@@ -14,19 +14,18 @@ from thoughtbeam.runtime.vllm_life import (
     VllmVersionError,
     built_in_thread,
     check_version,
+    device_arguments,
     prepare_environment,
+    reason_of,
     shut_down_llm,
     start_llm,
 )
+from thoughtbeam.runtime.weight_files import add_weight_files
 
 log = EventLogger(__name__)
 
 _ARCHITECTURE = "Qwen2ForProcessRewardModel"
-_CPU_BLOCK_SIZE = 32  # vLLM's smallest on CPU: little is computed again
-_CPU_KV_BYTES = 1 << 30
-_REASON_LENGTH = 500  # characters of vLLM's own message in ours
 _WEIGHTS = ("*.safetensors", "*.bin")
-_EDGE_BYTES = 1 << 20
 
 
 class EngineStartError(Exception):
@@ -96,9 +95,8 @@ def _build(config: EngineConfig) -> Launched:
     except EngineStartError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:_REASON_LENGTH] or type(error).__name__
         raise EngineStartError(
-            f"vLLM cannot start with model {config.model}, dtype {config.dtype}: {reason}"
+            f"vLLM cannot start with model {config.model}, dtype {config.dtype}: {reason_of(error)}"
         ) from error
     try:
         return _described(llm, config)
@@ -125,14 +123,8 @@ def _vllm_config(config: EngineConfig, *, on_cpu: bool) -> Any:
         "pooler_config": PoolerConfig(tok_pooling_type="ALL", use_activation=False),
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
+        **device_arguments(on_cpu=on_cpu, block_size=0, gpu_memory=config.gpu_memory),
     }
-    if on_cpu:
-        arguments["enforce_eager"] = True
-        arguments["block_size"] = _CPU_BLOCK_SIZE
-        if "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
-            arguments["kv_cache_memory_bytes"] = _CPU_KV_BYTES
-    else:
-        arguments["gpu_memory_utilization"] = config.gpu_memory
     made = AsyncEngineArgs(**arguments).create_engine_config()
     architectures = getattr(made.model_config.hf_config, "architectures", None) or ["unknown"]
     if _ARCHITECTURE not in architectures:
@@ -159,15 +151,8 @@ def _described(llm: Any, config: EngineConfig) -> Launched:
 def _digest(name: str, model: Any) -> str:
     """Over the configuration, and the name, size, first and last MiB of every weight file."""
     digest = hashlib.sha256(model.hf_config.to_json_string().encode())
-    for file in sorted(
-        file for pattern in _WEIGHTS for file in _directory(name, model.revision).glob(pattern)
-    ):
-        size = file.stat().st_size
-        digest.update(f"\0{file.name}\0{size}\0".encode())
-        with file.open("rb") as stream:
-            digest.update(stream.read(_EDGE_BYTES))
-            stream.seek(max(0, size - _EDGE_BYTES))
-            digest.update(stream.read(_EDGE_BYTES))
+    directory = _directory(name, model.revision)
+    add_weight_files(digest, sorted(file for pattern in _WEIGHTS for file in directory.glob(pattern)))
     return digest.hexdigest()[:16]
 
 

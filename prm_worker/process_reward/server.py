@@ -11,6 +11,7 @@ from prm_worker.process_reward.launch import EngineConfig
 from prm_worker.process_reward.service import KIND, ProcessRewardService
 from prm_worker.process_reward.tokenizer import PromptTokenizer
 from prm_worker.scoring_service import SERVICE
+from prm_worker.stopping import stop_after_calls
 from thoughtbeam.runtime.log import EventLogger
 from thoughtbeam.runtime.rpc import start_server
 from thoughtbeam.runtime.signals import stop_on_signals
@@ -18,9 +19,6 @@ from thoughtbeam.runtime.tasks import task_group
 from thoughtbeam.v1.scoring_pb2_grpc import add_ScorerServiceServicer_to_server
 
 log = EventLogger("prm_worker.process_reward.server")
-
-# What a call that was ended may take to be answered.
-_LAST_WORDS = 1.0
 
 
 async def serve(config: PrmWorkerConfig) -> None:
@@ -61,8 +59,6 @@ async def serve(config: PrmWorkerConfig) -> None:
         )
         await stop.wait()
         log.info("stopping", grace=config.grace, restarts=keeper.restarts)
-        last_call = asyncio.get_running_loop().call_later(config.grace, service.close)
-        await server.stop(config.grace + _LAST_WORDS)
-        last_call.cancel()
+        await stop_after_calls(server, config.grace, service.close)
         keeping.cancel()
     log.info("stopped")

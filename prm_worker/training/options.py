@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from prm_worker.devices import DeviceError, device_of
 from thoughtbeam.runtime.arguments import whole
 
 BAD_INPUT, FAILED = 2, 1  # exit statuses
@@ -41,12 +42,9 @@ def prepare(options: argparse.Namespace) -> torch.device:
     """The device, with torch set up so that the same seed gives the same numbers. Raises ValueError for one
     that is not there."""
     try:
-        device = torch.device(options.device)
-    except RuntimeError:
-        raise ValueError(f"device: is {options.device!r}; must be a device that torch knows") from None
-    count = torch.cuda.device_count()
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise ValueError(f"device: is {options.device!r}; must be one that is here, {count} CUDA devices are")
+        device = device_of(options.device)
+    except DeviceError as error:
+        raise ValueError(f"device: is {options.device!r}; {error}") from None
     if options.threads:
         torch.set_num_threads(options.threads)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or CUDA's sums depend on their schedule

@@ -87,16 +87,7 @@ def _ranking(scorers: Sequence[Mapping[str, Any]]) -> list[str]:
     for colour, scorer in enumerate(scorers):
         depths = scorer["by_depth"]
         x = [one["percent"] for one in depths]
-        lines.append(
-            Line(
-                scorer["name"],
-                x,
-                _values(depths, "pairwise"),
-                _values(depths, "low"),
-                _values(depths, "high"),
-                colour,
-            )
-        )
+        lines.append(_pairs_ranked(scorer["name"], x, depths, colour))
         over_all.append(Line(scorer["name"], x, _values(depths, "auroc"), colour=colour))
     chance = Line("chance", [10, 100], [0.5, 0.5], colour=5, dashed=True)
     percent = Axis("share of the trace's thoughts, %", 10, 100)
@@ -142,16 +133,7 @@ def _warmup(scorers: Sequence[Mapping[str, Any]]) -> list[str]:
         depths = scorer["by_tokens"]
         x = [float(one["tokens"]) for one in depths]
         end = max([end, *x])
-        lines.append(
-            Line(
-                scorer["name"],
-                x,
-                _values(depths, "pairwise"),
-                _values(depths, "low"),
-                _values(depths, "high"),
-                colour,
-            )
-        )
+        lines.append(_pairs_ranked(scorer["name"], x, depths, colour))
     lines.append(Line("chance", [0, end], [0.5, 0.5], colour=5, dashed=True))
     said = [
         f"{scorer['name']}: "
@@ -276,6 +258,12 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _pairs_ranked(name: str, x: Sequence[float], depths: Sequence[Mapping[str, Any]], colour: int) -> Line:
+    """The ranking within questions, with its interval."""
+    pairwise, low, high = (_values(depths, key) for key in ("pairwise", "low", "high"))
+    return Line(name, x, pairwise, low, high, colour)
 
 
 def _values(items: Sequence[Mapping[str, Any]], name: str) -> list[float]:

@@ -27,6 +27,9 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
+_CPU_BLOCK_SIZE = 32  # vLLM's smallest on CPU: little is computed again, short branches share finely
+_CPU_KV_BYTES = 1 << 30
+_REASON_LENGTH = 500  # characters of vLLM's own message in ours
 _LAST_SOCKETS = 1.0  # seconds for them to be closed
 _TIDY_UP = 4.0  # seconds that an engine core has for it
 _ABANDON_POLL = 0.1  # seconds between two looks for processes of an abandoned start
@@ -53,6 +56,21 @@ def check_version(version: str) -> None:
         raise VllmVersionError(f"vLLM {version} is not supported: 0.25.1 up to, but not including, 0.33 is")
     if number not in (_FIRST, _LAST):
         warnings.warn(f"vLLM {version} is not one of the tested releases, 0.25.1 and 0.32.0", stacklevel=3)
+
+
+def device_arguments(*, on_cpu: bool, block_size: int, gpu_memory: float) -> dict[str, Any]:
+    """Those of vLLM's AsyncEngineArgs that hang on the device. block_size: tokens of a KV block; 0: the best
+    on a CPU, vLLM's own choice on a GPU. gpu_memory: share of a GPU's memory, in (0, 1]."""
+    if not on_cpu:
+        chosen = {"block_size": block_size} if block_size else {}
+        return {"gpu_memory_utilization": gpu_memory, **chosen}
+    kv = {} if "VLLM_CPU_KVCACHE_SPACE" in os.environ else {"kv_cache_memory_bytes": _CPU_KV_BYTES}
+    return {"enforce_eager": True, "block_size": block_size or _CPU_BLOCK_SIZE, **kv}
+
+
+def reason_of(error: Exception) -> str:
+    """What vLLM says of a failed start, in one line that is not too long."""
+    return " ".join(str(error).split())[:_REASON_LENGTH] or type(error).__name__
 
 
 async def built_in_thread(build: Callable[[], T], shut_down: Callable[[T], None]) -> T:
