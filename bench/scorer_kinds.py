@@ -1,21 +1,24 @@
 """`python -m bench.scorer_kinds`: gambit against step, with every kind of scorer, on the same hard questions.
 
 Each kind scores the same model's traces: `mlp` and `sequence` from a prm worker with the bundled scorers,
-`confidence` in the decoder worker, `process_reward` from a text model that reads the traces. A question that
-lost scores, because they took too long, ended in an unscored vote. Written to
-bench/results/scorer_kinds.{json,md}.
+`confidence` in the decoder worker, `process_reward` from a small text model that reads the traces, which is
+first trained for some minutes. A question that lost scores, because they took too long, ended in an unscored
+vote. Written to bench/results/scorer_kinds.{json,md}.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Mapping
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench import report, rows
-from bench.asking import load, parameters
+from bench.asking import Question, load, parameters
 from bench.compare import Scene, measure
 from bench.service import service
 from thoughtbeam.models import BUNDLED_MODEL
@@ -61,6 +64,27 @@ def line(row: Mapping[str, object]) -> list[str]:
     ]
 
 
+def trained(folder: Path, minutes: float) -> Path:
+    """A text model, in a process of its own: nothing of its training is left beside the engines."""
+    command = [sys.executable, "-m", "bench.tiny_reasoner.process_reward"]
+    subprocess.run([*command, "--minutes", str(minutes), "--out", str(folder)], check=True)
+    return folder
+
+
+def measured(kind: Kind, questions: Sequence[Question]) -> list[dict[str, object]]:
+    """A row for each policy."""
+    found: list[dict[str, object]] = []
+    with service(
+        slots=SLOTS, kv_blocks=SCENE.kv_blocks, scorer=kind.scorer, process_reward=kind.process_reward
+    ) as endpoint:
+        for policy in POLICIES:
+            values = parameters(policy, SCENE.size, {})
+            row, _ = asyncio.run(measure(endpoint, SCENE, questions, policy, values, scorer=kind.asked))
+            found.append({"scorer": kind.name, **row})
+            print(" | ".join(line(found[-1])), flush=True)
+    return found
+
+
 def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -68,34 +92,25 @@ def main() -> None:
     add = options.add_argument
     add("--mlp", type=Path, default=BUNDLED_MODEL / "scorer.pt", metavar="FILE")
     add("--sequence", type=Path, default=BUNDLED_MODEL / "scorer_sequence.pt", metavar="FILE")
-    add(
-        "--process-reward",
-        type=Path,
-        metavar="DIR",
-        help="a model that scores texts (python -m bench.tiny_reasoner.process_reward); none: left out",
-    )
+    add("--process-reward", type=Path, metavar="DIR", help="a text model (default: one is trained first)")
+    add("--minutes", type=float, default=6.0, help="of that training")
     add("--questions", type=int, default=60, help="of the hard split")
     add("--name", default="scorer_kinds", help="of the result files")
     add("--quick", action="store_true", help="a small run that only shows that it works")
     args = options.parse_args()
     if args.quick:
-        args.questions, args.name = 2, "scorer_kinds-quick"
+        args.questions, args.minutes, args.name = 2, 0.1, "scorer_kinds-quick"
 
-    kinds = [Kind("mlp", scorer=args.mlp), Kind("sequence", scorer=args.sequence)]
-    kinds.append(Kind("confidence", scorer=args.mlp, asked="confidence"))
-    if args.process_reward is not None:
-        kinds.append(Kind("process_reward", process_reward=args.process_reward))
-    found: list[dict[str, object]] = []
-    questions = load(SCENE.split, args.questions)
-    for kind in kinds:
-        with service(
-            slots=SLOTS, kv_blocks=SCENE.kv_blocks, scorer=kind.scorer, process_reward=kind.process_reward
-        ) as endpoint:
-            for policy in POLICIES:
-                values = parameters(policy, SCENE.size, {})
-                row, _ = asyncio.run(measure(endpoint, SCENE, questions, policy, values, scorer=kind.asked))
-                found.append({"scorer": kind.name, **row})
-                print(" | ".join(line(found[-1])), flush=True)
+    questions, found = load(SCENE.split, args.questions), list[dict[str, object]]()
+    with tempfile.TemporaryDirectory() as folder:
+        text_model = args.process_reward or trained(Path(folder), args.minutes)
+        for kind in (
+            Kind("mlp", scorer=args.mlp),
+            Kind("sequence", scorer=args.sequence),
+            Kind("confidence", scorer=args.mlp, asked="confidence"),
+            Kind("process_reward", process_reward=text_model),
+        ):
+            found += measured(kind, questions)
     table = report.markdown(HEADER, [line(row) for row in found])
     path = report.save(args.name, {"slots": SLOTS, "rows": found}, table)
     print(f"\n{table}\n\nwritten to {path}")

@@ -150,6 +150,7 @@ def _services(config: LocalConfig, ports: _Ports, state: StateDirectory) -> list
         "prm_worker",
         _module("prm_worker", "--listen", at(ports.prm_worker), *scorer),
         lambda: grpc_serves(ports.prm_worker),
+        environment={} if config.process_reward is None else _own_core(),
     )
     return [[store], [prm_worker, gateway], [decoder_worker]]
 
@@ -177,6 +178,13 @@ def _place(model: str) -> Path | str:
 def _module(name: str, *arguments: object) -> list[str]:
     # -P: a folder of the same name in the working directory must not be taken for ours
     return [sys.executable, "-P", "-m", name, *map(str, arguments)]
+
+
+def _own_core() -> dict[str, str]:
+    """For a second engine on CPUs: the last core, which vLLM leaves free beside the first one. By itself it
+    would bind both to the same cores."""
+    name = "VLLM_CPU_OMP_THREADS_BIND"
+    return {name: os.environ.get(name, str(max(os.sched_getaffinity(0))))}
 
 
 def _environment() -> dict[str, str]:

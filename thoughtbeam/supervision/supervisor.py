@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from thoughtbeam.supervision import child, warden
@@ -25,13 +25,15 @@ _TAIL_LINES = 20
 @dataclass(frozen=True, slots=True)
 class Service:
     """One program to run. healthy: asks it, within about a second, whether it serves. grace: seconds between
-    SIGTERM and SIGKILL, less if it was never healthy. remark: follows the line that says that it starts."""
+    SIGTERM and SIGKILL, less if it was never healthy. remark: follows the line that says that it starts.
+    environment: variables that it gets beside those of all services."""
 
     name: str
     command: Sequence[str]
     healthy: Callable[[], bool]
     grace: float = 10.0
     remark: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class ServiceFailedError(Exception):
@@ -82,7 +84,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=dict(self._environment),
+                env={**self._environment, **service.environment},
                 start_new_session=True,
                 pass_fds=self._keep_open,
             )

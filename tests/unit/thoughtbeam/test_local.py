@@ -30,10 +30,15 @@ def state(tmp_path: Path) -> StateDirectory:
     return StateDirectory(tmp_path / "home")
 
 
+def services(config: LocalConfig, state: StateDirectory) -> dict[str, Service]:
+    """By name."""
+    return {s.name: s for wave in local._services(config, PORTS, state) for s in wave}
+
+
 def commands(config: LocalConfig, state: StateDirectory) -> dict[str, Sequence[str]]:
     """Arguments by program, what runs Python left out."""
-    waves = local._services(config, PORTS, state)
-    return {s.name: s.command[s.command.index("-m") + 1 :] for wave in waves for s in wave}
+    started = services(config, state)
+    return {name: s.command[s.command.index("-m") + 1 :] for name, s in started.items()}
 
 
 # ---- what is started
@@ -109,6 +114,21 @@ def test_a_process_reward_model_takes_the_place_of_a_scorer(
     assert "Qwen/Qwen2.5-Math-PRM-7B" in named["prm_worker"]
     with pytest.raises(LocalSetupError, match="one scorer"):
         commands(LocalConfig(process_reward="prm", scorer="mine.pt"), state)
+
+
+def test_two_engines_on_cpus_do_not_share_a_core(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind = "VLLM_CPU_OMP_THREADS_BIND"
+    monkeypatch.delenv(bind, raising=False)
+    with_text_model = LocalConfig(process_reward="prm")
+
+    assert all(bind not in service.environment for service in services(LocalConfig(), state).values())
+    placed = services(with_text_model, state)
+    assert bind not in placed["decoder_worker"].environment
+    assert placed["prm_worker"].environment == {bind: str(max(os.sched_getaffinity(0)))}
+    monkeypatch.setenv(bind, "nobind")
+    assert services(with_text_model, state)["prm_worker"].environment == {bind: "nobind"}
 
 
 def test_a_name_of_a_model_is_left_to_the_engine(state: StateDirectory) -> None:
