@@ -102,6 +102,18 @@ def line(row: Mapping[str, object]) -> list[str]:
     ]
 
 
+def overview(found: Sequence[Mapping[str, object]]) -> str:
+    """A line for each policy, a column for each scene: the share of right answers, its interval, and the
+    generated tokens per question."""
+    cells = {(row["policy"], row["split"], row["size"]): rows.short(row) for row in found}
+    scenes = list(dict.fromkeys(key[1:] for key in cells))
+    lines = [
+        [f"`{policy}`", *(cells.get((policy, *scene), "–") for scene in scenes)]
+        for policy in dict.fromkeys(key[0] for key in cells)
+    ]
+    return report.markdown(["policy", *(f"{split}, N = {size}" for split, size in scenes)], lines)
+
+
 class Results:
     """The result files NAME.{json,md,csv}, written anew after each row: of a long run nothing is lost."""
 
@@ -134,8 +146,8 @@ class Results:
             writer.writerows(self._runs)
 
     def table(self) -> str:
-        """In Markdown."""
-        return report.markdown(HEADER, [line(row) for row in self.rows])
+        """In Markdown: a column for each scene; then every row with all its numbers."""
+        return f"{overview(self.rows)}\n\n{report.markdown(HEADER, [line(row) for row in self.rows])}"
 
 
 def compare(

@@ -111,6 +111,14 @@ def accuracy(row: Mapping[str, object]) -> str:
     return f"{row['right']}/{row['requests']} = {row['accuracy']:.3f} [{low:.3f}, {high:.3f}]"
 
 
+def short(row: Mapping[str, object]) -> str:
+    """Accuracy and tokens in one cell."""
+    interval = row["interval"]
+    assert isinstance(interval, Sequence)
+    low, high = interval
+    return f"{row['accuracy']:.2f} [{low:.2f}, {high:.2f}] · {float(str(row['generated'])) / 1000:.1f} k"
+
+
 def actions(row: Mapping[str, object]) -> str:
     """For the column ACTIONS."""
     did = " / ".join(f"{row[name]:.1f}" for name in ("branches", "pruned", "stopped", "evictions"))

@@ -9,7 +9,7 @@ import pytest
 
 from bench import report
 from bench.asking import Run, load, parameters, same
-from bench.compare import HEADER, Results, Scene, line
+from bench.compare import HEADER, Results, Scene, line, overview
 from bench.open_loop import Arrival, arrivals, mixed
 from bench.rows import acted, summary
 from decoder_worker.policies import POLICIES, Limits, make_policy
@@ -55,6 +55,16 @@ def test_a_policy_that_did_nothing_is_marked_where_it_should_have_acted(policy: 
     assert acted(policy, busy)
 
 
+def test_an_overview_has_a_line_per_policy_and_a_column_per_scene() -> None:
+    elsewhere = {**row("step", [run(right=False)]), "split": "hard"}
+    table = overview([row("vanilla", [run()]), row("step", [run(), run(right=False)]), elsewhere])
+    assert table.splitlines()[0] == "| policy | medium, N = 24 | hard, N = 24 |"
+    assert table.splitlines()[2:] == [
+        "| `vanilla` | 1.00 [0.21, 1.00] · 4.8 k | – |",
+        "| `step` | 0.50 [0.09, 0.91] · 4.8 k | 0.00 [0.00, 0.79] · 4.8 k |",
+    ]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_takes_the_size_of_a_scene(policy: str) -> None:
     made = make_policy(policy, "tiny", parameters(policy, 24, {}), Limits(512, 1900))
@@ -74,7 +84,8 @@ def test_an_interrupted_run_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.
     written = json.loads((tmp_path / "table.json").read_text())
     assert [entry["policy"] for entry in written["rows"]] == ["step", "sart"]
     assert len((tmp_path / "table.csv").read_text().splitlines()) == 1 + 3
-    assert (tmp_path / "table.md").read_text().count("\n") == 2 + 2
+    tables = (tmp_path / "table.md").read_text().split("\n\n")
+    assert [table.strip().count("\n") + 1 for table in tables] == [2 + 2, 2 + 2]
     assert Results("table", resume=False).rows == []
 
 
