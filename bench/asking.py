@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import rows
 from thoughtbeam import AsyncClient
 from thoughtbeam.results import NodeState
 
@@ -92,7 +93,7 @@ async def ask(
         finished=counts.finished,
         finished_right=sum(same(node.answer, question.answer) for node in finished),
         pruned=counts.pruned,
-        stopped=counts.cancelled,
+        stopped=counts.cancelled + rows.never_begun(values, counts.roots),
         rounds=counts.rounds,
         evictions=counts.evictions,
         generated=result.usage.generated,

@@ -21,6 +21,7 @@ from bench.asking import Question, Run, Value, ask, load, parameters
 from bench.service import service
 from decoder_worker.policies import POLICIES
 from thoughtbeam import AsyncClient
+from thoughtbeam.runtime.arguments import whole
 
 MEASURED = "self_consistency"  # whose capacity a load is a multiple of
 SPLITS = ("easy", "medium", "hard", "hard2")
@@ -112,6 +113,8 @@ async def open_loop(endpoint: str, args: argparse.Namespace) -> tuple[float, lis
         print(f"{MEASURED} can serve {most:.2f} questions/s", flush=True)
         for factor in args.loads:
             arriving = arrivals(questions, factor * most, args.seconds, args.seed)
+            if not arriving:
+                raise SystemExit(f"--seconds: no question arrives in {args.seconds:g} s at this rate")
             for policy in args.policies:
                 own: dict[str, Value] = {"M": args.size // 2} if policy.startswith("sart") else {}
                 values = parameters(policy, args.size, own)
@@ -133,7 +136,7 @@ def main() -> None:
     add("--loads", type=float, nargs="+", default=[0.7, 1.2], help=f"as multiples of {MEASURED}'s capacity")
     add("--seconds", type=float, default=120.0, help="that questions arrive, per load and policy")
     add("--size", type=int, default=8, help="N; M is half of it")
-    add("--warm-up", type=int, default=120, help="questions that measure the capacity")
+    add("--warm-up", type=whole(2), default=120, help="questions that measure the capacity")
     add("--seed", type=int, default=0, help="of the arrivals")
     add("--name", default="open_loop", help="of the result files")
     add("--quick", action="store_true", help="a small run that only shows that it works")

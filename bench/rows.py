@@ -13,8 +13,8 @@ _WARM, _COOL = 0.2, 0.8  # of the runs: between them the engine is full
 
 class Run(Protocol):
     """One question under one policy. latency: seconds from its acceptance to its end; queued: of them, before
-    it ran. generated: tokens of the whole tree; recomputed: those prefilled again. stopped: traces cancelled
-    at the end, which others made needless."""
+    it ran. generated: tokens of the whole tree; recomputed: those prefilled again. stopped: traces which
+    others made needless: cancelled at the end, or of the N asked for never begun."""
 
     @property
     def right(self) -> bool: ...
@@ -54,9 +54,16 @@ _ACTS: Mapping[str, Callable[[Sequence[Run]], bool]] = {
 
 def steady_rate(ended: Sequence[float]) -> float:
     """Runs per second while more of them waited than could run. ended: when each did, in seconds, in order;
-    the first and the last of them are left out, when the engine was not full."""
+    at least two. The first and the last of them are left out, when the engine was not full."""
     first, last = int(_WARM * len(ended)), int(_COOL * len(ended))
     return (last - first) / (ended[last] - ended[first])
+
+
+def never_begun(values: Mapping[str, object], roots: int) -> int:
+    """Of the N traces that a policy was asked for. values: its parameters."""
+    n = values.get("N", roots)
+    assert isinstance(n, int)
+    return max(0, n - roots)
 
 
 def total(runs: Sequence[Run], name: str) -> float:

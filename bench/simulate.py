@@ -19,6 +19,7 @@ from bench import rows
 from bench.report import markdown, save
 from bench.simulation.scales import MEASURED, SCALES, Row, Scale, simulate
 from decoder_worker.policies import POLICIES
+from thoughtbeam.runtime.arguments import whole
 
 HEADER = [
     "load",
@@ -75,7 +76,7 @@ def main() -> None:
     )
     options.add_argument("--scale", choices=list(SCALES), default="tiny")
     options.add_argument("--policies", nargs="+", choices=list(POLICIES), metavar="POLICY")
-    options.add_argument("--requests", type=int, help="of every policy, at every load")
+    options.add_argument("--requests", type=whole(2), help="of every policy, at every load")
     options.add_argument(
         "--loads",
         type=float,

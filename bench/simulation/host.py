@@ -9,10 +9,11 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from bench.rows import never_begun
 from bench.simulation.world import RIGHT, SimulatedTokenizer, World
 from decoder_worker.answers.candidates import candidate
 from decoder_worker.answers.extraction import AnswerMode
@@ -43,7 +44,7 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Ended:
     """What became of a request. began, ended: in seconds, like arrival. generated: tokens of the tree;
-    recomputed: those prefilled again. stopped: traces cancelled at the end, which others made needless."""
+    recomputed: those prefilled again. stopped: as in bench.rows.Run."""
 
     tree_id: str
     arrival: float
@@ -281,6 +282,7 @@ class Simulation:
         ]
         winner = search.vote(candidates).winner
         traces = view.traces.values()
+        parameters = asdict(search.policy.parameters)
         self.ended.append(
             Ended(
                 tree_id=search.tree_id,
@@ -292,7 +294,7 @@ class Simulation:
                 branches=len(view) - view.roots,
                 finished=view.count(NodeState.FINISHED),
                 pruned=view.count(NodeState.PRUNED),
-                stopped=view.count(NodeState.CANCELLED),
+                stopped=view.count(NodeState.CANCELLED) + never_begun(parameters, view.roots),
                 evictions=sum(trace.evictions for trace in traces),
                 generated=view.generated,
                 recomputed=search.recomputed,

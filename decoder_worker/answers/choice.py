@@ -19,6 +19,7 @@ _SAID = tuple(
     for pattern in (
         rf"\b(?i:answer|choice|option)\b[^\n.;]{{0,40}}?(?:\b(?:is|be)\b|[:=])\s*{_FILLER}:?\s*{_MARKED}",
         rf"\b(?i:answer)\s+{_MARKED}\s*(?:[.,;]|$)",
+        rf"(?i:<answer>)\s*{_MARKED}\s*(?i:</answer>)",
         rf"(?<![^\W_]){_MARKED}\s+is\s+(?:the\s+)?(?:correct|right|best|answer)\b",
     )
 )

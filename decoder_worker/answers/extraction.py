@@ -17,12 +17,13 @@ _INTEGER = re.compile(
     (?<![\w.^/\\]) (?<!\^\{)
     (?: (?<![)\]}]) [-+] )?
     (?: [1-9]\d{0,2} (?:,\d{3})+ | \d+ ) (?: \.0+ )?
-    (?! \w | \.\d | ,\d{3} | \s*[/^] )
+    (?! \w | \.\d | ,\d{3} | \s*[/^] | \s* (?: [*×·] | \\times | \\cdot ) \s* 10 \s* \^ )
     """,
     re.VERBOSE,
 )
 _FRACTION = re.compile(r"\\frac\s*\{[^{}]*\}\s*\{[^{}]*\}")
 _MODULUS = re.compile(r"\s*\(?\\?(?<![a-zA-Z])[bp]?mod(?![a-zA-Z]).*$", re.DOTALL)
+_MODULUS_IN_TEXT = re.compile(r"\(?\s*\\?\b(?:[bp]?mod|modulo)\s*\{?\s*[\d,]*\d\}?\s*\)?")
 _EQUALS = re.compile(r"=|\\equiv(?![a-zA-Z])")
 _MOST_DIGITS = 1000
 
@@ -86,7 +87,7 @@ def _integer(text: str, cut: bool) -> str | None:
         stated = _EQUALS.split(_MODULUS.sub("", normalise(boxed)))[-1]
         return _whole(without_unit(stated.strip()))
     text = _without_last_word(text) if cut else text
-    numbers = _INTEGER.findall(_FRACTION.sub(" ", normalise(text)))
+    numbers = _INTEGER.findall(_MODULUS_IN_TEXT.sub(" ", _FRACTION.sub(" ", normalise(text))))
     return _whole(numbers[-1]) if numbers else None
 
 

@@ -89,7 +89,8 @@ class DeepConfParameters(Parameters):
         maximum=100.0,
     )
     tau: float = real(
-        "Share of the weight of all votes at which one answer stops the search; online only.",
+        "Share of the weight of all votes at which one answer stops the search; online only, and not in "
+        "answer mode regex, where answers are read at the end.",
         symbol="τ",
         source=PAPER,
         paper=0.95,
@@ -148,6 +149,13 @@ class DeepConfParameters(Parameters):
                 f"must be a whole number from 1 to {self.N} (N) when mode is online, "
                 f"not {self.warmup_traces}",
             )
+        if self.mode == "online" and self.consensus_traces > self.N:
+            yield Conflict(
+                "consensus_traces",
+                frozenset({"consensus_traces", "N", "mode"}),
+                f"must be a whole number from 1 to {self.N} (N) when mode is online, "
+                f"not {self.consensus_traces}",
+            )
 
 
 @lru_cache(maxsize=4096)  # every finish looks at all answers again
@@ -167,7 +175,8 @@ class DeepConfState:
 
 class DeepConf(Policy[DeepConfState]):
     """Consensus is looked for among the finished traces that vote, by the spelling of their answers: answers
-    that are equal only mathematically are not found to be, and the search then goes on. A search that ends
+    that are equal only mathematically are not found to be, and the search then goes on. In answer mode regex
+    there is none: a client's pattern, which may take for ever, runs once, at the end. A search that ends
     within its warm-up votes as offline."""
 
     name = "deepconf"

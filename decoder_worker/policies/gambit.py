@@ -165,14 +165,15 @@ class Gambit(Policy[GambitState]):
         )
 
     def _note_places(self, state: GambitState, view: TreeView, nodes: Sequence[int]) -> GambitState:
-        """Notes where the traces stand whose scores have arrived, once per score."""
+        """Notes where the traces stand whose scores have arrived: once, however many of a trace's came at a
+        time, since it then stood at one place."""
         m = self.parameters.stable_thoughts
         if not m:
             return state
         standing = ranked(view.counting, unscored=self.parameters.unscored)
         place = {trace.number: i / max(1, len(standing) - 1) for i, trace in enumerate(standing)}
         places = {node: past for node, past in state.places if node in place}
-        for node in nodes:
+        for node in dict.fromkeys(nodes):
             if node in place:
                 places[node] = (*places.get(node, ()), place[node])[-m:]
         return replace(state, places=tuple(sorted(places.items())))

@@ -161,6 +161,7 @@ class GambitParameters(Parameters):
         tiny=0,
         minimum=0,
         maximum=10_000,
+        cap="max_context",
     )
     stable_within: float = real(
         "Share of the ranking within which a place is stable.",
@@ -207,6 +208,18 @@ class GambitParameters(Parameters):
                 "reserve",
                 frozenset({"reserve", "C", "K"}),
                 f"must be a whole number from 0 to {self.C - 2 * self.K} (C - 2K), not {self.reserve}",
+            )
+        if self.reserve and self.K == 0:
+            yield Conflict(
+                "reserve",
+                frozenset({"reserve", "K"}),
+                f"must be 0 when K is 0, not {self.reserve}: no tournament prunes",
+            )
+        if self.stable_thoughts and self.K == 0 and not self.refill:
+            yield Conflict(
+                "stable_thoughts",
+                frozenset({"stable_thoughts", "K", "refill"}),
+                f"must be 0 when K is 0 and refill is off, not {self.stable_thoughts}: nothing is branched",
             )
         if self.revive_ghosts and self.high_water >= 1:
             yield Conflict(

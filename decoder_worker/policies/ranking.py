@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import sqrt
 from typing import Literal
 
@@ -24,7 +24,11 @@ def rewards(
 ) -> dict[int, float]:
     """Rewards by node. A trace without a scored thought has the mean of those that have one, so that
     newcomers are neither killed nor spared (this project's choice: the papers are silent, or give it 0)."""
-    found = {trace.number: reward(trace, by) for trace in traces}
+    return filled({trace.number: reward(trace, by) for trace in traces}, unscored)
+
+
+def filled(found: Mapping[int, float | None], unscored: Unscored = "mean") -> dict[int, float]:
+    """Rewards by node, with one for those that have none, as in `rewards`."""
     known = [r for r in found.values() if r is not None]
     missing = sum(known) / len(known) if known and unscored == "mean" else 0.0
     return {node: missing if r is None else r for node, r in found.items()}
@@ -32,13 +36,21 @@ def rewards(
 
 def ranked(traces: Collection[Trace], by: Aggregate = "mean", unscored: Unscored = "mean") -> list[Trace]:
     """By reward, descending; ties go to the lower node number."""
-    stand = rewards(traces, by, unscored)
+    return in_order(traces, rewards(traces, by, unscored))
+
+
+def in_order(traces: Collection[Trace], stand: Mapping[int, float]) -> list[Trace]:
+    """By the reward given for each, as `ranked` has them."""
     order = sorted((-stand[trace.number], trace.number, trace) for trace in traces)
     return [trace for _, _, trace in order]
 
 
 def lowest_until_freed(view: TreeView, pressure: Pressure, unscored: Unscored) -> list[Trace]:
-    """The lowest live traces, until the blocks asked for are given back; never the last one."""
+    """The lowest live traces, until the blocks asked for are given back; never the last one.
+
+    Counted are the blocks that a trace has for itself; those that only the chosen ones share come on top, so
+    that sometimes a trace more is chosen than had to be.
+    """
     held = dict(pressure.held)
     freed = 0
     chosen: list[Trace] = []

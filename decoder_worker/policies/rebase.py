@@ -12,7 +12,7 @@ branches of it, which share its KV. A finished trace has used up one of W.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, exp, fsum
 from typing import ClassVar, Literal
@@ -32,7 +32,7 @@ from decoder_worker.policies.base import (
     Step,
 )
 from decoder_worker.policies.parameters import MOST_TRACES, OURS, Parameters, choice, integer, real
-from decoder_worker.policies.ranking import ranked, rewards
+from decoder_worker.policies.ranking import filled, in_order, reward
 from decoder_worker.policies.state import NoState
 from decoder_worker.tree_view import Trace, TreeView
 from tree_store.model import NodeState
@@ -127,8 +127,10 @@ class Rebase(Policy[NoState]):
     def _expand(self, view: TreeView) -> tuple[Action, ...]:
         p = self.parameters
         held = view.in_state(NodeState.HELD)
-        frontier = ranked([t for t in held if t.thought_count < p.depth], p.reward)
-        children = self._share_out(p.W - view.count(NodeState.FINISHED), frontier)
+        expandable = [t for t in held if t.thought_count < p.depth]
+        r = filled({t.number: reward(t, p.reward) if _stands_at_a_score(t) else None for t in expandable})
+        frontier = in_order(expandable, r)
+        children = self._share_out(p.W - view.count(NodeState.FINISHED), frontier, r)
         pruned = [t for t in held if not children.get(t.number)]
         going: list[Action] = []
         for trace in frontier:
@@ -137,9 +139,8 @@ class Rebase(Policy[NoState]):
                 going += [*(Branch(trace.number),) * (n - 1), Resume(trace.number)]
         return (*(Prune(t.number) for t in pruned), *going, *(() if going else (Finish(),)))
 
-    def _share_out(self, width: int, frontier: Sequence[Trace]) -> dict[int, int]:
+    def _share_out(self, width: int, frontier: Sequence[Trace], r: Mapping[int, float]) -> dict[int, int]:
         """n_i = ⌈W · e^(r_i/τ) / Σ_j e^(r_j/τ)⌉, by node; W and Σ without what has been served before i."""
-        r = rewards(frontier, self.parameters.reward)
         best = max(r.values(), default=0.0)
         weights = [exp((r[trace.number] - best) / self.parameters.tau) for trace in frontier]
         children = {}

@@ -142,11 +142,10 @@ class SartParameters(SartNoPruneParameters):
 @dataclass(frozen=True, slots=True)
 class SartState:
     """earliest: the branches that completed in the first engine step that completed any. exploit: whether the
-    second phase has begun. threshold: α′, once it has."""
+    second phase has begun."""
 
     earliest: tuple[int, ...] = ()
     exploit: bool = False
-    threshold: float = 0.0
 
 
 class SartNoPrune(Policy[SartState]):
@@ -212,8 +211,9 @@ class Sart(SartNoPrune):
         force. A branch without a reward yet is not pruned."""
         p = self.parameters
         if state.earliest and not state.exploit:
-            state = replace(state, exploit=True, threshold=self._reward_of(state.earliest, view))
-        threshold = state.threshold if state.exploit else p.alpha
+            state = replace(state, exploit=True)
+        # at each check: scores may come later than the completion whose reward they make up
+        threshold = self._reward_of(state.earliest, view) if state.exploit else p.alpha
         most = p.N - 1 if state.exploit else p.most_pruned
         lowest_first = ranked(view.in_state(NodeState.LIVE), p.reward)[::-1]
         hopeless = [trace for trace in lowest_first if self._is_below(trace, threshold)]

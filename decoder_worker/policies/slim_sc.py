@@ -60,6 +60,7 @@ class SlimScParameters(Parameters):
         tiny=6,
         minimum=0,
         maximum=1_000_000,
+        cap="max_context",
     )
     index_window: int = integer(
         "How far apart the indices of two thoughts may be that are compared.",

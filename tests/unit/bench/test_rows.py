@@ -11,7 +11,7 @@ from bench import report
 from bench.asking import Run, load, parameters, same
 from bench.compare import HEADER, Results, Scene, line, overview
 from bench.open_loop import Arrival, arrivals, mixed
-from bench.rows import acted, summary
+from bench.rows import acted, never_begun, summary
 from decoder_worker.policies import POLICIES, Limits, make_policy
 
 SCENE = Scene("medium", 24, 0)
@@ -63,6 +63,13 @@ def test_an_overview_has_a_line_per_policy_and_a_column_per_scene() -> None:
         "| `vanilla` | 1.00 [0.21, 1.00] · 4.8 k | – |",
         "| `step` | 0.50 [0.09, 0.91] · 4.8 k | 0.00 [0.00, 0.79] · 4.8 k |",
     ]
+
+
+def test_traces_that_were_not_needed_any_more_are_stops_although_they_never_began() -> None:
+    values = parameters("deepconf", 24, {})
+    assert never_begun(values, roots=8) == 16
+    assert never_begun(values, roots=24) == 0
+    assert never_begun(parameters("gambit", 24, {}), roots=24) == 0
 
 
 @pytest.mark.parametrize("policy", POLICIES)

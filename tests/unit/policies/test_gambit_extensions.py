@@ -121,6 +121,13 @@ class TestGatedWarmup:
         # T4 is pruned and T5, branched from T3, has no thought of its own yet; T2 stays where it is
         assert driver.think((1, 0.65), (2, 0.75), (3, 0.5), (3, 0.5)) == (Prune(5), Branch(2))
 
+    def test_scores_that_come_together_are_one_place(self) -> None:
+        driver = started(interval=4, stable_thoughts=2, stable_within=0.0)
+        driver.think((2, 0.5), (3, 0.4))
+        # T1 stood at the mean of those two, and with both its scores it stands first: not at the same place
+        assert driver.think((1, 0.1), (1, 0.99)) == ()
+        assert dict(driver._state.places)[1] == (0.0,)
+
     def test_a_branch_begins_anew(self) -> None:
         driver = started(stable_thoughts=1)
         assert driver.think((1, 0.9), (2, 0.7), (3, 0.5), (4, 0.1)) == (Prune(4), Branch(1))
@@ -171,6 +178,9 @@ class TestReserve:
     ("overrides", "blamed"),
     [
         ({"C": 8, "K": 3, "reserve": 3}, "reserve"),
+        ({"C": 8, "K": 0, "reserve": 1}, "reserve"),
+        ({"stable_thoughts": 32_768}, "stable_thoughts"),
+        ({"K": 0, "refill": False, "stable_thoughts": 3}, "stable_thoughts"),
         ({"revive_ghosts": True, "high_water": 1.0}, "revive_ghosts"),
         ({"revive_ghosts": True, "high_water": 0.3, "revive_margin": 0.3}, "revive_margin"),
     ],

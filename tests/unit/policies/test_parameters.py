@@ -117,6 +117,24 @@ def test_what_can_never_act_is_refused(overrides: dict[str, object], blamed: str
     assert list(violations("gambit", **overrides)) == [blamed]
 
 
+@pytest.mark.parametrize(
+    ("name", "overrides", "blamed"),
+    [
+        ("slim_sc", {"start_after": 32_768.0}, "start_after"),
+        ("deepconf", {"N": 24.0, "consensus_traces": 25.0}, "consensus_traces"),
+        ("deepconf", {"N": 24.0, "warmup_traces": 25.0}, "warmup_traces"),
+    ],
+)
+def test_what_can_never_act_is_refused_in_every_policy(
+    name: str, overrides: dict[str, object], blamed: str
+) -> None:
+    assert list(violations(name, **overrides)) == [blamed]
+
+
+def test_what_acts_only_online_may_be_anything_offline() -> None:
+    make_policy("deepconf", "tiny", {"N": 2.0, "mode": "offline", "consensus_traces": 25.0}, WIDE)
+
+
 def test_a_default_that_does_not_fit_the_worker_says_where_it_comes_from() -> None:
     found = violations("gambit", "paper", Limits(max_capacity=64, max_context=2048))
     assert found["C"].endswith("not 256 (the default of profile paper)")

@@ -149,6 +149,15 @@ class TestRewards:
         driver.deliver((1, 0.5), (2, None), (3, 0.2), (4, 0.2))
         assert driver.check_idle() == (Prune(3), Prune(4), Branch(1), Branch(1), Resume(1), Resume(2))
 
+    def test_an_older_score_does_not_stand_for_the_thought_that_has_none(self) -> None:
+        driver = started(4, reward="last")
+        assert round_of(driver, *((n, 1.0) for n in range(1, 5))) == tuple(Resume(n) for n in range(1, 5))
+        for number in range(1, 5):
+            driver.boundary(number, 10)
+        # T2 stands at the mean of the others, 0.3, as in the test before, and not first at 1.0
+        driver.deliver((1, 0.5), (2, None), (3, 0.2), (4, 0.2))
+        assert driver.check_idle() == (Prune(3), Prune(4), Branch(1), Branch(1), Resume(1), Resume(2))
+
     def test_without_any_score_everyone_goes_on(self) -> None:
         driver = started(3)
         for number in range(1, 4):

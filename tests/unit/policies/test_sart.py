@@ -109,6 +109,15 @@ class TestPhases:
         driver.finish(2)
         assert driver.steps() == ()
 
+    def test_a_score_that_comes_after_the_completion_still_makes_up_its_reward(self) -> None:
+        driver = started(M=4, reward="last")
+        driver.think((1, 0.6), (2, 0.7), (3, 0.8), (4, 0.95))
+        driver.boundary(1, 10)  # its score is under way
+        driver.finish(1)
+        assert driver.steps() == ()  # α′ = 0.6
+        driver.deliver((1, 0.9))
+        assert driver.steps() == (Prune(2), Prune(3))
+
     def test_a_completion_without_a_reward_leaves_alpha(self) -> None:
         driver = started()
         driver.think((2, 0.55), (3, 0.45))
@@ -218,8 +227,8 @@ class TestNoPrune:
     def test_with_equal_rewards_sart_does_nothing_else(self, seed: int) -> None:
         # every reward is 0.5, and so is α
         logs = []
-        for name in ("sart", "sart_no_prune"):
-            driver = Driver(policy(name, N=9, M=4), slots=5)
+        for name, given in (("sart", {"alpha": 0.5}), ("sart_no_prune", {})):
+            driver = Driver(policy(name, N=9, M=4, **given), slots=5)
             play(driver, ConstantWorld(seed))
             driver.check_end()
             logs.append([e for e in driver.log if isinstance(e.observation, TracesFinished) or e.actions])
