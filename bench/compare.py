@@ -87,13 +87,12 @@ HEADER = [
 
 def line(row: Mapping[str, object]) -> list[str]:
     """The table's row. Latency without the time in the queue: all questions are asked at once."""
-    share = row["finished_right"]
     return [
         str(row["split"]),
         str(row["size"] if row["parameters"] else 1),
         f"`{row['policy']}`",
         rows.accuracy(row),
-        "–" if share is None else f"{share:.3f}",
+        rows.share(row["finished_right"]),
         rows.thousands(row["generated"]),
         f"{row['unique']:.0f}",
         rows.times(row, "inference", 50, 97),

@@ -118,6 +118,11 @@ def accuracy(row: Mapping[str, object]) -> str:
     return f"{row['right']}/{row['requests']} = {row['accuracy']:.3f} [{low:.3f}, {high:.3f}]"
 
 
+def share(of: object) -> str:
+    """A share, which may be of nothing: None."""
+    return f"{of:.3f}" if isinstance(of, float) else "–"
+
+
 def short(row: Mapping[str, object]) -> str:
     """Accuracy and tokens in one cell."""
     interval = row["interval"]

@@ -13,7 +13,7 @@ import asyncio
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def line(row: Mapping[str, object]) -> list[str]:
         f"`{row['scorer']}`",
         f"`{row['policy']}`",
         rows.accuracy(row),
-        f"{row['finished_right']:.3f}",
+        rows.share(row["finished_right"]),
         rows.thousands(row["generated"]),
         rows.times(row, "inference", 50, 97),
         rows.actions(row),
@@ -71,18 +71,15 @@ def trained(folder: Path, minutes: float) -> Path:
     return folder
 
 
-def measured(kind: Kind, questions: Sequence[Question]) -> list[dict[str, object]]:
+def measured(kind: Kind, questions: Sequence[Question]) -> Iterator[dict[str, object]]:
     """A row for each policy."""
-    found: list[dict[str, object]] = []
     with service(
         slots=SLOTS, kv_blocks=SCENE.kv_blocks, scorer=kind.scorer, process_reward=kind.process_reward
     ) as endpoint:
         for policy in POLICIES:
             values = parameters(policy, SCENE.size, {})
             row, _ = asyncio.run(measure(endpoint, SCENE, questions, policy, values, scorer=kind.asked))
-            found.append({"scorer": kind.name, **row})
-            print(" | ".join(line(found[-1])), flush=True)
-    return found
+            yield {"scorer": kind.name, **row}
 
 
 def main() -> None:
@@ -110,9 +107,12 @@ def main() -> None:
             Kind("confidence", scorer=args.mlp, asked="confidence"),
             Kind("process_reward", process_reward=text_model),
         ):
-            found += measured(kind, questions)
-    table = report.markdown(HEADER, [line(row) for row in found])
-    path = report.save(args.name, {"slots": SLOTS, "rows": found}, table)
+            for row in measured(kind, questions):
+                found.append(row)
+                print(" | ".join(line(row)), flush=True)
+                # after each row: of a long run nothing is lost
+                table = report.markdown(HEADER, [line(one) for one in found])
+                path = report.save(args.name, {"slots": SLOTS, "rows": found}, table)
     print(f"\n{table}\n\nwritten to {path}")
 
 

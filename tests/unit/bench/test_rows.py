@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import report
+from bench import report, scorer_kinds
 from bench.asking import Run, load, parameters, same
 from bench.compare import HEADER, Results, Scene, line, overview
 from bench.open_loop import Arrival, arrivals, mixed
@@ -96,8 +96,11 @@ def test_an_interrupted_run_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.
     assert Results("table", resume=False).rows == []
 
 
-def test_a_line_has_a_cell_for_every_column() -> None:
-    assert len(line(row("step", [run()]))) == len(HEADER)
+@pytest.mark.parametrize("finished_right", [0.5, None])
+def test_a_line_has_a_cell_for_every_column(finished_right: float | None) -> None:
+    found = {**row("step", [run()]), "finished_right": finished_right, "scorer": "mlp", "degraded": 0}
+    assert len(line(found)) == len(HEADER)
+    assert len(scorer_kinds.line(found)) == len(scorer_kinds.HEADER)
 
 
 def test_an_answer_is_right_as_a_number() -> None:
