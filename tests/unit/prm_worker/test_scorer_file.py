@@ -174,12 +174,32 @@ def test_calibration_is_applied_by_every_scorer(path: Path, kind: str) -> None:
     assert len(set(np.round(softer, 6))) > 10
 
 
-def test_a_scorer_is_known_by_its_weights_and_kind() -> None:
+def test_a_scorer_is_known_by_its_kind_and_weights() -> None:
     first, same, other = (MlpScorer(step_weights(16, seed=seed)).scorer_id for seed in (0, 0, 1))
     assert first == same != other
     assert len(first) == 16
     assert int(first, 16) >= 0
-    assert digest("mlp", step_weights(16)) != digest("sequence", step_weights(16))
+    assert digest("mlp", step_weights(16), {}) != digest("sequence", step_weights(16), {})
+
+
+@pytest.mark.parametrize("kind", ["mlp", "sequence"])
+def test_scorers_that_differ_in_their_calibration_are_known_apart(path: Path, kind: str) -> None:
+    weights = {"mlp": step_weights(8), "sequence": sequence_weights(8, 32)}[kind]
+
+    def scorer_id(calibration: dict[str, Any]) -> str:
+        write_scorer_file(path, ScorerFile(weights, Metadata(kind, 8, calibration=calibration)))
+        return load_scorer(path)[0].scorer_id
+
+    calibrations: list[dict[str, Any]] = [
+        {},
+        {"kind": "temperature", "temperature": 2.0, "bias": 0.0},
+        {"kind": "temperature", "temperature": 2.0, "bias": 0.5},
+        {"kind": "isotonic", "scores": [0.4, 0.6], "values": [0.1, 0.9]},
+        {"kind": "isotonic", "scores": [0.4, 0.6], "values": [0.1, 0.8]},
+    ]
+    assert len({scorer_id(calibration) for calibration in calibrations}) == len(calibrations)
+    # in whichever order a file has its entries
+    assert scorer_id({"bias": 0.5, "temperature": 2.0, "kind": "temperature"}) == scorer_id(calibrations[2])
 
 
 class RunsCode:
