@@ -169,8 +169,8 @@ def test_one_class_alone_is_refused(right: bool, tmp_path: Path, capsys: pytest.
     ("change", "named"),
     [
         ({"--data": "nowhere"}, "nowhere: is no data set"),
-        ({"--device": "abacus"}, "device: is 'abacus'; must be a device that torch knows"),
-        ({"--device": "cuda:99"}, "device: is 'cuda:99'; must be one that is here"),
+        ({"--device": "abacus"}, "device: is 'abacus'; must be cpu, or cuda or cuda:INDEX ("),
+        ({"--device": "cuda:99"}, "device: is 'cuda:99'; must be cpu, or cuda or cuda:INDEX ("),
     ],
 )
 def test_bad_input_is_told_in_one_line(
