@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from prm_worker.training import evaluate, train
+from prm_worker.training import calibrate, evaluate, train
 from prm_worker.training.comparing import compare
 from prm_worker.training.judging import (
     DEPTHS,
@@ -352,15 +352,35 @@ def test_bad_input_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_scorer_of_unknown_training_is_named_as_such(tmp_path: Path) -> None:
-    data = draw(tmp_path / "data", questions=8)
-    torch.save(step_weights(8), tmp_path / "public.pt")
-    out = tmp_path / "out"
-    arguments = ["--scorer", str(tmp_path / "public.pt"), "--data", str(data), "--out", str(out)]
+    data, other = draw(tmp_path / "data", questions=8), draw(tmp_path / "other", questions=8, name="o")
+    public, calibrated, out = (tmp_path / name for name in ("public.pt", "calibrated.pt", "out"))
+    torch.save(step_weights(8), public)
+    # what it was calibrated on is known, and says nothing about that
+    arguments = ["--scorer", str(public), "--data", str(other), "--out", str(calibrated)]
+    assert calibrate.main(arguments) == 0
+    arguments = ["--scorer", str(public), str(calibrated), "--data", str(data), "--out", str(out)]
     assert evaluate.main(arguments) == 0
     assert json.loads((out / "report.json").read_text())["data"]["training_questions_unknown"] == [
-        "public.pt"
+        "public.pt",
+        "calibrated.pt",
     ]
     assert "not known what it was trained on" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "called"),
+    [
+        (["a/x.pt", "b/y.pt", "confidence"], ["x.pt", "y.pt", "confidence"]),
+        (["a/x.pt", "b/x.pt", "b/y.pt"], ["a/x.pt", "b/x.pt", "y.pt"]),
+        (["1/out/x.pt", "2/out/x.pt", "2/in/x.pt"], ["1/out/x.pt", "2/out/x.pt", "in/x.pt"]),
+        (["/x.pt", "/a/x.pt"], ["/x.pt", "a/x.pt"]),
+        (["a/x.pt", "a/x.pt", "./a/x.pt", "b/../a/x.pt"], ["x.pt"]),
+        (["/a/confidence", "confidence"], ["a/confidence", "confidence"]),
+    ],
+)
+def test_every_scorer_has_a_name_of_its_own_in_the_report(given: list[str], called: list[str]) -> None:
+    assert list(evaluate.names(given).values()) == called
+    assert list(evaluate.names(given[::-1]).values()) == called[::-1]
 
 
 def test_confidence_is_scored_as_the_worker_does() -> None:
