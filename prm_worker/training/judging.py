@@ -298,17 +298,10 @@ def _line(traces: Traces, trace: int) -> dict[int, int]:
     line = {trace: int(traces.tokens[trace])}
     reach = line[trace]
     while (parent := int(traces.parent[trace])) >= 0:
-        # where its first thought of its own begins: at the end of the last one that it inherited
-        inherited = int(traces.fork_thought[trace])
-        reach = min(reach, _end_of(traces, parent, inherited))
+        reach = min(reach, int(traces.inherited[trace]))
         line[parent] = reach
         trace = parent
     return line
-
-
-def _end_of(traces: Traces, trace: int, thoughts: int) -> int:
-    depths = traces.depths(trace)
-    return int(depths[min(thoughts, len(depths)) - 1]) if thoughts and len(depths) else 0
 
 
 def _numbered(question: Array) -> tuple[Array, Array]:

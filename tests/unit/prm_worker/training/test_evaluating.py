@@ -264,6 +264,7 @@ def family() -> Traces:
         question=np.zeros(4, int),
         parent=np.array([-1, 0, 1, -1]),
         fork_thought=np.array([0, 1, 3, 0]),
+        inherited=np.array([0, 10, 30, 0]),
         prompt_tokens=np.full(4, 10),
         tokens=np.array([40, 40, 60, 20]),
         right=np.array([True, True, False, False]),
