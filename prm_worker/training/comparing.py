@@ -56,8 +56,8 @@ def _compared(
 
 
 def _signs(first: Sequence[Depth], second: Sequence[Depth]) -> list[int]:
-    """At each depth 1 where the second is shown to rank better than the first, -1 where worse, else 0. A depth
-    counts if one beside it says the same, so that one lucky look of many is not enough."""
+    """At each depth: 1 where the second is shown to rank better than the first, -1 where worse, else 0. A
+    depth beside it must say the same, so that one lucky look of many is not enough."""
     drawn = draws(len(first[0].within.wins))
     alone = [0]
     for mine, theirs in zip(second, first, strict=True):

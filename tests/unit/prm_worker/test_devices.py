@@ -19,8 +19,11 @@ def test_the_cpu_and_cuda_devices_that_are_here(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "abacus", "cuda:2", "cuda:-1", "cpu:1", "meta", "mps", "xpu", "hpu", "vulkan", "privateuseone"]
+    "text",
+    ["", "abacus", "cuda:2", "cuda:-1", "cpu:1", "meta", "mps", "xpu", "hpu", "vulkan", "privateuseone"],
 )
 def test_any_other_is_refused_with_those_that_may_be(text: str) -> None:
-    with pytest.raises(DeviceError, match=r"^must be cpu, or cuda or cuda:INDEX \(2 CUDA devices are here\)$"):
+    with pytest.raises(
+        DeviceError, match=r"^must be cpu, or cuda or cuda:INDEX \(2 CUDA devices are here\)$"
+    ):
         device_of(text)

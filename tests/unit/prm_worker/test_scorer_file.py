@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from prm_worker.scorer_file import (
     Metadata,
     ScorerFile,
     ScorerFileError,
+    check_writable,
     load_scorer,
     read_scorer_file,
     write_scorer_file,
@@ -92,6 +96,46 @@ def test_own_container_keeps_weights_and_metadata(path: Path) -> None:
     assert stored.metadata == metadata
     assert stored.weights.keys() == weights.keys()
     assert all(torch.equal(stored.weights[name], weights[name]) for name in weights)
+    assert os.listdir(path.parent) == [path.name]
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file can grow beyond a kilobyte."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_folders_above_a_file_are_made(path: Path) -> None:
+    out = path.parent / "new" / "folder" / "scorer.pt"
+    write_scorer_file(out, ScorerFile(step_weights(8), Metadata("mlp", 8)))
+    assert os.listdir(out.parent) == [out.name]
+
+
+@pytest.mark.parametrize("name", ["file/scorer.pt", "folder", "long" * 64])
+def test_a_file_that_cannot_be_written_is_named_before_and_after_a_training(path: Path, name: str) -> None:
+    (path.parent / "file").touch()
+    (path.parent / "folder").mkdir()
+    out = path.parent / name
+    for write in (
+        lambda: check_writable(out),
+        lambda: write_scorer_file(out, ScorerFile(step_weights(8), Metadata("mlp", 8))),
+    ):
+        with pytest.raises(OSError, match=f"{name}: cannot be written: .*"):
+            write()
+        assert sorted(os.listdir(path.parent)) == ["file", "folder"]
+
+
+def test_a_file_for_which_there_is_no_room_leaves_the_one_before(path: Path) -> None:
+    write_scorer_file(path, ScorerFile(step_weights(8), Metadata("mlp", 8)))
+    check_writable(path)
+    with full_disk(), pytest.raises(OSError, match=r"scorer\.pt: cannot be written: .*"):
+        write_scorer_file(path, ScorerFile(step_weights(16), Metadata("mlp", 16)))
+    assert read_scorer_file(path).metadata.hidden_size == 8
     assert os.listdir(path.parent) == [path.name]
 
 
