@@ -32,7 +32,7 @@ def _compared(
     words = f"Within questions, {one} against {other}: "
     questions = min(int((depth.within.pairs > 0).sum()) for depth in first[2])
     if questions < LEAST_QUESTIONS:
-        words += f"{questions} questions have right and wrong traces, and {LEAST_QUESTIONS} are needed"
+        words += f"{LEAST_QUESTIONS} questions with right and wrong traces are needed, here: {questions}"
         return Comparison(first[0], second[0], f"{words}. So neither is shown to be better.")
     signs = _signs(first[2], second[2])
     places = {

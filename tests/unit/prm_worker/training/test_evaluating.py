@@ -321,7 +321,7 @@ def test_a_depth_of_which_none_beside_it_says_the_same_is_not_called_better(lone
 def test_few_questions_show_nothing() -> None:
     every = set(range(1, 11))
     assert compared(7, every) == (
-        "7 questions have right and wrong traces, and 8 are needed. So neither is shown to be better."
+        "8 questions with right and wrong traces are needed, here: 7. So neither is shown to be better."
     )
     assert compared(8, every) == "ranks better at 10–100 % of the thoughts."
 
