@@ -7,9 +7,12 @@ trained for.
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,13 +68,37 @@ class ScorerFile:
 
 
 def write_scorer_file(path: Path, scorer: ScorerFile) -> None:
-    """Writes our own container; a file of that name is replaced in one step. Raises ValueError for a
-    calibration that cannot be used."""
+    """Writes our own container, and the folders above it; a file of that name is replaced in one step. Raises
+    ValueError for a calibration that cannot be used, OSError naming a file that cannot be written."""
     check_calibration(scorer.metadata.calibration)
     entry = {"format": FORMAT, **asdict(scorer.metadata)}
+    content = io.BytesIO()  # of a file that it cannot write, torch raises RuntimeError
+    torch.save({_WEIGHTS: dict(scorer.weights), _METADATA: entry}, content)
+    with _part_of(path) as part:
+        part.write_bytes(content.getbuffer())
+        os.replace(part, path)
+
+
+def check_writable(path: Path) -> None:
+    """Raises OSError where write_scorer_file would: so that it is known before a training, not after it."""
+    with _part_of(path) as part:
+        part.touch()
+
+
+@contextmanager
+def _part_of(path: Path) -> Iterator[Path]:
+    """Where to write what then takes the place of `path`; nothing is left there."""
     part = path.with_name(path.name + ".part")
-    torch.save({_WEIGHTS: dict(scorer.weights), _METADATA: entry}, part)
-    os.replace(part, path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield part
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(f"{path}: cannot be written: {error}") from None
 
 
 def read_scorer_file(path: Path) -> ScorerFile:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ class Scorer(Protocol):
     """A trained scorer. Calls come from one thread.
 
     kind: as in a scorer file, for example `mlp`. hidden_size: width of the rows it takes. scorer_id: digest
-    of its weights.
+    of its weights and its calibration.
     """
 
     @property
@@ -95,11 +96,13 @@ class HistoryScorer(Scorer, Protocol):
         ...
 
 
-def digest(kind: str, weights: Mapping[str, Tensor]) -> str:
-    """scorer_id: 16 hexadecimal digits of a hash of kind and weights."""
+def digest(kind: str, weights: Mapping[str, Tensor], calibration: Mapping[str, Any]) -> str:
+    """scorer_id: 16 hexadecimal digits of a hash of what scores follow from. calibration: as in a scorer
+    file."""
     found = hashlib.sha256(kind.encode())
     for name in sorted(weights):
         tensor = weights[name].detach().cpu().contiguous()
         found.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
         found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    found.update(json.dumps(dict(calibration), sort_keys=True).encode())
     return found.hexdigest()[:16]

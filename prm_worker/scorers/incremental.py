@@ -62,11 +62,11 @@ class SequenceScorer:
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         cache_dtype: str = DEFAULT_CACHE_DTYPE,
     ) -> None:
-        self.scorer_id = digest(self.kind, weights)
+        self._calibration = calibration or {}
+        self.scorer_id = digest(self.kind, weights, self._calibration)
         self._device = torch.device(device)
         self._net = net_of(weights).to(self._device)
         self.hidden_size, self.history_size = self._net.hidden_size, self._net.width
-        self._calibration = calibration or {}
         dtype = CACHE_DTYPES[cache_dtype]
         blocks = [cast(Block, block) for block in self._net.blocks]
         self._blocks = blocks

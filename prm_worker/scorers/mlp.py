@@ -41,8 +41,8 @@ class MlpScorer:
         calibration: Mapping[str, Any] | None = None,
     ) -> None:
         width, self.hidden_size = check_layout(weights)
-        self.scorer_id = digest(self.kind, {name: weights[name] for name in LAYOUT})
         self._calibration = calibration or {}
+        self.scorer_id = digest(self.kind, {name: weights[name] for name in LAYOUT}, self._calibration)
         self._device = torch.device(device)
         net = nn.Sequential(nn.Linear(self.hidden_size, width), nn.ReLU(), nn.Linear(width, 1))
         net.load_state_dict({name.removeprefix("net."): weights[name].float() for name in LAYOUT})

@@ -17,7 +17,9 @@ from thoughtbeam.runtime.scorer_dataset_reader import Array
 NONE, TEMPERATURE, ISOTONIC = "none", "temperature", "isotonic"
 METHODS = (TEMPERATURE, ISOTONIC, NONE)
 
-_LEAST_SLOPE = 0.01  # a scorer that ranks at random or worse keeps its order, and hardly any spread
+# Of logits whose spread is 1: a scorer that ranks at random or worse keeps its order, and hardly any spread.
+_LEAST_SLOPE = 0.01
+_LEAST_SPREAD = 1e-6  # of logits, by their size: below it they are one number, up to rounding in float32
 _ROUNDS = 100
 
 
@@ -40,12 +42,18 @@ def fit_calibration(method: str, logits: Sequence[Array], right: Array) -> Mappi
 
 
 def _logistic(x: Array, y: Array, weights: Array) -> tuple[float, float]:
-    """Slope and shift of σ(slope · x + shift) with the least weighted cross-entropy, by Newton's method."""
+    """Slope and shift of σ(slope · x + shift) with the least weighted cross-entropy, by Newton's method; on
+    standardised values, so that it does not matter in which unit a scorer has its logits."""
+    mean = np.average(x, weights=weights)
+    spread = np.sqrt(np.average((x - mean) ** 2, weights=weights))
+    if spread <= _LEAST_SPREAD * np.abs(x).max():
+        spread = 1.0
+    x = (x - mean) / spread
     slope, shift = _newton(np.stack([x, np.ones_like(x)]), np.zeros_like(x), y, weights)
     if slope < _LEAST_SLOPE:
         slope = _LEAST_SLOPE
         (shift,) = _newton(np.ones((1, len(x))), slope * x, y, weights)
-    return float(slope), float(shift)
+    return float(slope / spread), float(shift - slope * mean / spread)
 
 
 def _newton(features: Array, offset: Array, y: Array, weights: Array) -> Array:

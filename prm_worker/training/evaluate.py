@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,10 @@ def evaluate(options: argparse.Namespace, device: torch.device) -> tuple[dict[st
     """The report as JSON and as a page. Raises DatasetError, ScorerFileError."""
     began = time.monotonic()
     traces = read_traces(options.data)
-    files = {name: None if name == CONFIDENCE else read_scorer_file(Path(name)) for name in options.scorer}
+    files = {
+        name: None if given == CONFIDENCE else read_scorer_file(Path(given))
+        for given, name in names(options.scorer).items()
+    }
     metadata = {
         name: Metadata(CONFIDENCE, traces.origin.hidden_size) if stored is None else stored.metadata
         for name, stored in files.items()
@@ -104,7 +107,6 @@ def evaluate(options: argparse.Namespace, device: torch.device) -> tuple[dict[st
     check_classes(traces, which, "evaluation")
     is_root = traces.parent[which] < 0
     verdicts = []
-    judged_by: dict[str, Judged] = {}
     for name, stored in files.items():
         if stored is None:
             scores = [confidence_scores(traces.confidences[traces.paths[trace]]) for trace in which]
@@ -112,12 +114,12 @@ def evaluate(options: argparse.Namespace, device: torch.device) -> tuple[dict[st
             logits = network_of(stored, device).logits(traces, which)
             scores = [calibrated(torch.from_numpy(one), stored.metadata.calibration) for one in logits]
         roots = [one for one, root in zip(scores, is_root, strict=True) if root]
-        judged = judged_by[name] = Judged.of(traces, which[is_root], roots)
+        judged = Judged.of(traces, which[is_root], roots)
         depths = by_tokens(judged)
         at = options.at or token_depths(judged)[1::4]
         verdicts.append(
             Verdict(
-                name=_short(name, options.scorer),
+                name=name,
                 metadata=metadata[name],
                 by_depth=by_depth(judged),
                 by_tokens=depths,
@@ -141,11 +143,24 @@ def evaluate(options: argparse.Namespace, device: torch.device) -> tuple[dict[st
     return _plain(report), page(_plain(report))
 
 
-def _short(name: str, every: Sequence[str]) -> str:
-    """A file's name, with its directory where another one is called the same."""
-    path = Path(name)
-    alone = sum(Path(other).name == path.name for other in every) == 1
-    return path.name if alone else f"{path.resolve().parent.name}/{path.name}"
+def names(scorers: Sequence[str]) -> dict[str, str]:
+    """What each scorer is called in the report, by what was given: a file by its name, with as many of the
+    folders above it as tell it from the others. One that is given twice is there once."""
+    parts: dict[tuple[str, ...], str] = {}
+    for given in scorers:
+        # not resolved: a link goes by its own name
+        path = (given,) if given == CONFIDENCE else Path(os.path.abspath(given)).parts
+        parts.setdefault(path, given)
+    found = {}
+    for path, given in parts.items():
+        ends = (end for end in range(1, len(path) + 2) if _alike(path, parts, end) == 1)
+        found[given] = str(Path(*path[-next(ends) :]))
+    return found
+
+
+def _alike(path: tuple[str, ...], paths: Iterable[tuple[str, ...]], end: int) -> int:
+    """How many of the paths have the same last parts, so many of them."""
+    return sum(other[-end:] == path[-end:] for other in paths)
 
 
 def confidence_scores(confidences: Array) -> Array:
@@ -164,9 +179,9 @@ def _data(
     metadata: Mapping[str, Metadata],
 ) -> dict[str, Any]:
     unknown = [
-        _short(name, options.scorer)
+        name
         for name, own in metadata.items()
-        if own.kind != CONFIDENCE and "used_questions" not in own.card
+        if own.kind != CONFIDENCE and "trained_questions" not in own.card
     ]
     return {
         "directories": [path.resolve().name for path in options.data],

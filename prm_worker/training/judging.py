@@ -31,7 +31,7 @@ from thoughtbeam.runtime.scorer_dataset_reader import Array, Traces
 DEPTHS = tuple(range(10, 101, 10))  # percent of a trace's thoughts
 TOKEN_DEPTHS = 20  # how many depths in tokens are looked at
 SHARED = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # bounds of the fractions that siblings share
-_LEAST_QUESTIONS = 8  # with both kinds of trace, for a depth to count
+LEAST_QUESTIONS = 8  # with both kinds of trace, for a depth to count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,7 +207,7 @@ def recommended_warmup(depths: Sequence[TokenDepth]) -> int | None:
     """The first depth, in tokens, at which ranking within questions is reliably above chance: the lower end
     of its interval is above 0.5, there and at the next depth, so that one lucky look of many is not enough.
     None: there is no such depth."""
-    good = [depth.questions >= _LEAST_QUESTIONS and depth.within.low > 0.5 for depth in depths]
+    good = [depth.questions >= LEAST_QUESTIONS and depth.within.low > 0.5 for depth in depths]
     for index, depth in enumerate(depths[:-1]):
         if good[index] and good[index + 1]:
             return depth.tokens
@@ -298,17 +298,10 @@ def _line(traces: Traces, trace: int) -> dict[int, int]:
     line = {trace: int(traces.tokens[trace])}
     reach = line[trace]
     while (parent := int(traces.parent[trace])) >= 0:
-        # where its first thought of its own begins: at the end of the last one that it inherited
-        inherited = int(traces.fork_thought[trace])
-        reach = min(reach, _end_of(traces, parent, inherited))
+        reach = min(reach, int(traces.inherited[trace]))
         line[parent] = reach
         trace = parent
     return line
-
-
-def _end_of(traces: Traces, trace: int, thoughts: int) -> int:
-    depths = traces.depths(trace)
-    return int(depths[min(thoughts, len(depths)) - 1]) if thoughts and len(depths) else 0
 
 
 def _numbered(question: Array) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from prm_worker.training.judging import LEAST_QUESTIONS
 from prm_worker.training.plots import Axis, Line, chart
 
 _STYLE = """
@@ -144,7 +145,8 @@ def _warmup(scorers: Sequence[Mapping[str, Any]]) -> list[str]:
         "<h2>From which depth on scores are worth acting on</h2>",
         "<p>The same ranking by depth in tokens, among the traces that have come so far. The recommended "
         "warm-up w is the first depth at which the whole interval is above chance, there and at the next "
-        f"depth. {escape('; '.join(said))}.</p>",
+        f"depth, and at least {LEAST_QUESTIONS} questions have right and wrong traces. "
+        f"{escape('; '.join(said))}.</p>",
         '<div class="plots">',
         chart(
             "Within questions, by tokens",

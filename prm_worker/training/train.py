@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from prm_worker.scorer_file import Metadata, ScorerFile, ScorerFileError, write_scorer_file
+from prm_worker.scorer_file import Metadata, ScorerFile, ScorerFileError, check_writable, write_scorer_file
 from prm_worker.scorers.calibration import calibrated
 from prm_worker.training.calibrating import METHODS, TEMPERATURE, fit_calibration
 from prm_worker.training.data import Split, questions_of, split_by_question
@@ -189,8 +189,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     options = parser().parse_args(arguments)
     try:
-        scorer = train(options, prepare(options))
-        options.out.parent.mkdir(parents=True, exist_ok=True)
+        device = prepare(options)
+        check_writable(options.out)
+        scorer = train(options, device)
         write_scorer_file(options.out, scorer)
     except (DatasetError, ScorerFileError, ValueError) as error:
         print(f"thoughtbeam scorer train: {error}", file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from thoughtbeam.runtime.scorer_dataset import (
-    ARRAYS,
     FORMAT,
     MANIFEST,
     ROOT,
@@ -23,8 +21,11 @@ from thoughtbeam.runtime.scorer_dataset import (
     Origin,
     Shard,
 )
+from thoughtbeam.runtime.scorer_dataset_shard import Arrays, read_shard
 
 Array: TypeAlias = npt.NDArray[Any]
+
+_ROWS_AT_ONCE = 1024
 
 # What rows must have in common to be read together; how many traces a question has may differ.
 _SHARED = ("fingerprint", "boundary_rule", "hidden_size")
@@ -33,6 +34,11 @@ _ORIGIN_TYPES: Mapping[str, tuple[type, str]] = {
     **dict.fromkeys(_TEXTS, (str, "text")),
     **dict.fromkeys(("hidden_size", "traces", "siblings"), (int, "whole number")),
     "sampling": (dict, "dictionary"),
+}
+_SHARD_TYPES: Mapping[str, tuple[type, str]] = {
+    "file": (str, "text"),
+    "questions": (dict, "dictionary"),
+    **dict.fromkeys(("traces", "thoughts", "right"), (int, "whole number")),
 }
 
 
@@ -43,7 +49,8 @@ class Traces:
     rows: [N, D] as stored, see `values`. dtype: of the rows. positions, confidences: [N]. paths: for each
     trace the indices of all its thoughts' rows, inherited ones first; those that are not finite are left out,
     as no scorer ever sees them. questions: keys. question: index into questions. parent: index of the
-    parent's trace, -1 for a root. The rest as in the file format, one value per trace.
+    parent's trace, -1 for a root. inherited: tokens after the prompt that a branch has from its parent. The
+    rest as in the file format, one value per trace.
     """
 
     origin: Origin
@@ -56,6 +63,7 @@ class Traces:
     question: Array
     parent: Array
     fork_thought: Array
+    inherited: Array
     prompt_tokens: Array
     tokens: Array
     right: Array
@@ -87,9 +95,9 @@ def read_manifest(directory: Path) -> Manifest:
         raise DatasetError(f"{path}: format: is {found!r}; must be {FORMAT} for this release")
     try:
         origin = content["origin"]
-        for name, (kind, described) in _ORIGIN_TYPES.items():
-            if not isinstance(origin[name], kind):
-                raise DatasetError(f"{path}: origin.{name}: is {origin[name]!r}; must be a {described}")
+        _check_types(f"{path}: origin", origin, _ORIGIN_TYPES)
+        for number, shard in enumerate(content["shards"]):
+            _check_types(f"{path}: shards[{number}]", shard, _SHARD_TYPES)
         if content["dtype"] not in ("", *ROW_TYPES):
             raise DatasetError(
                 f"{path}: dtype: is {content['dtype']!r}; must be one of {', '.join(ROW_TYPES)}"
@@ -102,6 +110,12 @@ def read_manifest(directory: Path) -> Manifest:
         )
     except (KeyError, TypeError) as error:
         raise DatasetError(f"{path}: is not as a manifest must be: {error}") from None
+
+
+def _check_types(where: str, entry: Mapping[str, Any], types: Mapping[str, tuple[type, str]]) -> None:
+    for name, (kind, described) in types.items():
+        if not isinstance(entry[name], kind):
+            raise DatasetError(f"{where}.{name}: is {entry[name]!r}; must be a {described}")
 
 
 def read_traces(directories: Sequence[Path]) -> Traces:
@@ -121,28 +135,33 @@ def read_traces(directories: Sequence[Path]) -> Traces:
                 )
         if other.dtype and first.dtype and other.dtype != first.dtype:
             raise DatasetError(f"{directory}: dtype: is {other.dtype}; must be {first.dtype}")
-    if not sum(shard.thoughts for manifest in manifests for shard in manifest.shards):
+    thoughts = sum(shard.thoughts for manifest in manifests for shard in manifest.shards)
+    if not thoughts:
         raise DatasetError(f"{directories[0]}: is empty; there must be at least one trace with a thought")
     dtype = next(manifest.dtype for manifest in manifests if manifest.dtype)
-    assembly = _Assembly(first.origin, dtype)
+    assembly = _Assembly(first.origin, dtype, thoughts)
     for directory, manifest in zip(directories, manifests, strict=True):
         for shard in manifest.shards:
-            assembly.take(_read_shard(directory / shard.file, dtype, first.origin.hidden_size))
+            assembly.take(read_shard(directory / shard.file, shard, dtype, first.origin.hidden_size))
     return assembly.traces()
 
 
 class _Assembly:
-    """Puts shards together: what counts within a shard or a question becomes what counts in all."""
+    """Puts shards together: what counts within a shard or a question becomes what counts in all.
 
-    def __init__(self, origin: Origin, dtype: str) -> None:
+    thoughts: of all shards. Rows may take half of the memory: they are never there twice.
+    """
+
+    def __init__(self, origin: Origin, dtype: str, thoughts: int) -> None:
         self._origin, self._dtype = origin, dtype
+        self._rows = np.empty((thoughts, origin.hidden_size), ROW_TYPES[dtype])
         self._questions: list[str] = []
         self._columns: dict[str, list[Array]] = {}
         self._own: list[Array] = []
         self._parents: list[int] = []
         self._thoughts = 0
 
-    def take(self, shard: Mapping[str, Array]) -> None:
+    def take(self, shard: Arrays) -> None:
         known = {key: index for index, key in enumerate(self._questions)}
         new = [key not in known for key in shard["keys"].tolist()]
         indices = np.cumsum([False, *new])[:-1] + len(self._questions)
@@ -158,56 +177,43 @@ class _Assembly:
             start, end = shard["offsets"][trace : trace + 2].tolist()
             self._own.append(np.arange(start, end) + self._thoughts)
             taken.append(trace)
-        self._thoughts += len(shard["positions"])
-        columns = {name: shard[name] for name in ("rows", "positions", "confidences")}
+        first, self._thoughts = self._thoughts, self._thoughts + len(shard["rows"])
+        self._rows[first : self._thoughts] = shard["rows"]
+        columns = {name: shard[name] for name in ("positions", "confidences")}
         columns |= {name: shard[name][taken] for name in ("fork_thought", "prompt_tokens", "tokens", "right")}
         columns["question"] = indices[shard["question"][taken]] if taken else np.empty(0, dtype=np.int64)
         for name, values in columns.items():
             self._columns.setdefault(name, []).append(values)
 
     def traces(self) -> Traces:
-        columns = {}
-        for name in list(self._columns):  # one after the other: rows may take half of the memory
-            columns[name] = np.concatenate(self._columns.pop(name))
-        finite: Array = np.all(np.isfinite(_as_float32(columns["rows"], self._dtype)), axis=1)
+        columns = {name: np.concatenate(values) for name, values in self._columns.items()}
+        ends = columns["positions"] + 1
+        finite = _finite(self._rows, self._dtype)
         whole: list[Array] = []
+        inherited = np.zeros(len(self._own), dtype=np.int64)
         for trace, own in enumerate(self._own):
-            parent = self._parents[trace]
-            inherited = whole[parent][: columns["fork_thought"][trace]] if parent != ROOT else own[:0]
-            whole.append(np.concatenate([inherited, own]))
+            parent, fork = self._parents[trace], columns["fork_thought"][trace]
+            shared = whole[parent][:fork] if parent != ROOT else own[:0]
+            if len(shared):
+                inherited[trace] = ends[shared[-1]] - columns["prompt_tokens"][trace]
+            whole.append(np.concatenate([shared, own]))
         return Traces(
             origin=self._origin,
             dtype=self._dtype,
             questions=self._questions,
+            rows=self._rows,
             paths=[path[finite[path]] for path in whole],
             parent=np.array(self._parents),
+            inherited=inherited,
             **columns,
         )
 
 
-def _read_shard(path: Path, dtype: str, hidden_size: int) -> Mapping[str, Array]:
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            if missing := [name for name in ARRAYS if name not in content.files]:
-                raise DatasetError(f"{path}: {missing[0]}: is missing; must be {ARRAYS[missing[0]][1]}")
-            shard = {name: content[name] for name in ARRAYS}
-    except DatasetError:
-        raise
-    except (OSError, ValueError, EOFError) as error:
-        raise DatasetError(f"{path}: cannot be read: {error}") from None
-    traces, thoughts = len(shard["number"]), len(shard["positions"])
-    expected = {"rows": (thoughts, hidden_size), "confidences": (thoughts,), "offsets": (traces + 1,)}
-    expected |= dict.fromkeys(("question", "parent", "fork_thought", "tokens", "right"), (traces,))
-    for name, shape in expected.items():
-        if shard[name].shape != shape:
-            raise DatasetError(f"{path}: {name}: has shape {shard[name].shape}; must have {shape}")
-    if not thoughts:  # written when nobody knew the type of later rows
-        shard["rows"] = shard["rows"].astype(ROW_TYPES[dtype])
-    if shard["rows"].dtype != np.dtype(ROW_TYPES[dtype]):
-        raise DatasetError(f"{path}: rows: are {shard['rows'].dtype}; must be {dtype} ({ROW_TYPES[dtype]})")
-    if not math.isclose(shard["offsets"][-1], thoughts):
-        raise DatasetError(f"{path}: offsets: end at {shard['offsets'][-1]}; must end at {thoughts}")
-    return shard
+def _finite(rows: Array, dtype: str) -> npt.NDArray[np.bool_]:
+    """Which rows are finite, [N]; in blocks, as float32 may take twice the room of all rows."""
+    starts = range(0, len(rows), _ROWS_AT_ONCE)
+    blocks = (_as_float32(rows[start : start + _ROWS_AT_ONCE], dtype) for start in starts)
+    return np.concatenate([np.isfinite(block).all(axis=1) for block in blocks])
 
 
 def _as_float32(rows: Array, dtype: str) -> npt.NDArray[np.float32]:

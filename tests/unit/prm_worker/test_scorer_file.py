@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from prm_worker.scorer_file import (
     Metadata,
     ScorerFile,
     ScorerFileError,
+    check_writable,
     load_scorer,
     read_scorer_file,
     write_scorer_file,
@@ -92,6 +96,46 @@ def test_own_container_keeps_weights_and_metadata(path: Path) -> None:
     assert stored.metadata == metadata
     assert stored.weights.keys() == weights.keys()
     assert all(torch.equal(stored.weights[name], weights[name]) for name in weights)
+    assert os.listdir(path.parent) == [path.name]
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file can grow beyond a kilobyte."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_folders_above_a_file_are_made(path: Path) -> None:
+    out = path.parent / "new" / "folder" / "scorer.pt"
+    write_scorer_file(out, ScorerFile(step_weights(8), Metadata("mlp", 8)))
+    assert os.listdir(out.parent) == [out.name]
+
+
+@pytest.mark.parametrize("name", ["file/scorer.pt", "folder", "long" * 64])
+def test_a_file_that_cannot_be_written_is_named_before_and_after_a_training(path: Path, name: str) -> None:
+    (path.parent / "file").touch()
+    (path.parent / "folder").mkdir()
+    out = path.parent / name
+    for write in (
+        lambda: check_writable(out),
+        lambda: write_scorer_file(out, ScorerFile(step_weights(8), Metadata("mlp", 8))),
+    ):
+        with pytest.raises(OSError, match=f"{name}: cannot be written: .*"):
+            write()
+        assert sorted(os.listdir(path.parent)) == ["file", "folder"]
+
+
+def test_a_file_for_which_there_is_no_room_leaves_the_one_before(path: Path) -> None:
+    write_scorer_file(path, ScorerFile(step_weights(8), Metadata("mlp", 8)))
+    check_writable(path)
+    with full_disk(), pytest.raises(OSError, match=r"scorer\.pt: cannot be written: .*"):
+        write_scorer_file(path, ScorerFile(step_weights(16), Metadata("mlp", 16)))
+    assert read_scorer_file(path).metadata.hidden_size == 8
     assert os.listdir(path.parent) == [path.name]
 
 
@@ -174,12 +218,32 @@ def test_calibration_is_applied_by_every_scorer(path: Path, kind: str) -> None:
     assert len(set(np.round(softer, 6))) > 10
 
 
-def test_a_scorer_is_known_by_its_weights_and_kind() -> None:
+def test_a_scorer_is_known_by_its_kind_and_weights() -> None:
     first, same, other = (MlpScorer(step_weights(16, seed=seed)).scorer_id for seed in (0, 0, 1))
     assert first == same != other
     assert len(first) == 16
     assert int(first, 16) >= 0
-    assert digest("mlp", step_weights(16)) != digest("sequence", step_weights(16))
+    assert digest("mlp", step_weights(16), {}) != digest("sequence", step_weights(16), {})
+
+
+@pytest.mark.parametrize("kind", ["mlp", "sequence"])
+def test_scorers_that_differ_in_their_calibration_are_known_apart(path: Path, kind: str) -> None:
+    weights = {"mlp": step_weights(8), "sequence": sequence_weights(8, 32)}[kind]
+
+    def scorer_id(calibration: dict[str, Any]) -> str:
+        write_scorer_file(path, ScorerFile(weights, Metadata(kind, 8, calibration=calibration)))
+        return load_scorer(path)[0].scorer_id
+
+    calibrations: list[dict[str, Any]] = [
+        {},
+        {"kind": "temperature", "temperature": 2.0, "bias": 0.0},
+        {"kind": "temperature", "temperature": 2.0, "bias": 0.5},
+        {"kind": "isotonic", "scores": [0.4, 0.6], "values": [0.1, 0.9]},
+        {"kind": "isotonic", "scores": [0.4, 0.6], "values": [0.1, 0.8]},
+    ]
+    assert len({scorer_id(calibration) for calibration in calibrations}) == len(calibrations)
+    # in whichever order a file has its entries
+    assert scorer_id({"bias": 0.5, "temperature": 2.0, "kind": "temperature"}) == scorer_id(calibrations[2])
 
 
 class RunsCode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thoughtbeam.runtime import scorer_dataset_reader
 from thoughtbeam.runtime.scorer_dataset import (
     MANIFEST,
     ROOT,
@@ -122,6 +124,8 @@ def test_what_is_written_is_read_back(dtype: str) -> None:
                 assert traces.parent[index] == (base + trace.parent if trace.parent != ROOT else ROOT)
                 own = bits(trace, dtype)
                 inherited = thoughts[trace.parent][: trace.fork_thought] if trace.parent != ROOT else own[:0]
+                # up to the end of the last one, whether or not its row is a number; positions are as above
+                assert traces.inherited[index] == (3 * len(inherited) - 1 if len(inherited) else 0)
                 whole = np.concatenate([inherited, own])
                 thoughts.append(whole)
                 kept = traces.rows[traces.paths[index]]
@@ -234,6 +238,7 @@ def test_what_is_no_data_set_is_refused_in_one_line(tmp_path: Path) -> None:
         ({"dtype": "int8"}, "dtype: is 'int8'; must be one of float32, float16, bfloat16"),
         ({"origin": origin}, "origin.hidden_size: is '3'; must be a whole number"),
         ({"shards": [{}]}, "is not as a manifest must be"),
+        ({"shards": [{**good["shards"][0], "thoughts": "2"}]}, "shards[0].thoughts: is '2'; must be a whole"),
     ):
         (tmp_path / MANIFEST).write_text(json.dumps({**good, **change}))
         assert named in refused(tmp_path)
@@ -248,6 +253,110 @@ def test_what_is_no_data_set_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "rows: has shape (2, 2); must have (2, 3)" in refused(tmp_path)
     shard.write_bytes(b"nothing")
     assert "cannot be read" in refused(tmp_path)
+
+
+def family(path: Path) -> dict[str, np.ndarray]:
+    """Two questions, the first with a root of three thoughts and two branches of it; the shard's arrays."""
+
+    def trace(number: int, parent: int, fork: int, own: int) -> TraceRecord:
+        rows = np.ones((own, 3), "<f4")
+        return TraceRecord(
+            number, parent, fork, 5, 40, "stop", "7", True, rows.tobytes(), range(6, 6 + own), [1.0] * own
+        )
+
+    traces = [trace(0, ROOT, 0, 3), trace(1, 0, 2, 1), trace(2, 0, 3, 1)]
+    write(path, [QuestionRecord(question_key("a"), "a", "float32", traces), record("b")])
+    return dict(np.load(path / "shard-00000.npz"))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("question", [0, 0, 0, 2], "question: is 2; must be from 0 to 1"),
+        ("question", [-1, 0, 0, 1], "question: is -1; must be from 0 to 1"),
+        ("number", [0, 1, 1, 0], "number: is 1 twice; must differ within a question"),
+        ("number", [0, 1, 2], "number: has shape (3,); must have (4,)"),
+        ("number", 3, "number: has shape (); must have (4,)"),
+        ("parent", [-1, 9, 0, -1], "parent: is 9; must be -1 or the number of an earlier trace"),
+        ("parent", [1, 0, 0, -1], "parent: is 1; must be -1 or the number of an earlier trace"),
+        ("parent", [-1, 0, 0, 2], "parent: is 2; must be -1 or the number of an earlier trace"),
+        ("parent", [-1, -2, 0, -1], "parent: is -2; must be -1 or the number of an earlier trace"),
+        ("fork_thought", [0, 4, 3, 0], "fork_thought: is 4; must be from 0 to 3"),
+        ("fork_thought", [0, -1, 3, 0], "fork_thought: is -1; must be from 0 to 3"),
+        ("fork_thought", [1, 2, 3, 0], "fork_thought: is 1; must be from 0 to 0"),
+        ("prompt_tokens", [5], "prompt_tokens: has shape (1,); must have (4,)"),
+        ("tokens", [40.0] * 4, "tokens: has type float64; must have int32"),
+        ("right", [1, 0, 1, 0], "right: has type int32; must have bool"),
+        ("offsets", [0, 4, 3, 5, 7], "offsets: must rise from 0 to 7"),
+        ("offsets", [1, 3, 4, 5, 7], "offsets: must rise from 0 to 7"),
+        ("offsets", [0, 3, 4, 5, 6], "offsets: must rise from 0 to 7"),
+        ("positions", [6] * 6, "positions: has shape (6,); must have (7,)"),
+        ("confidences", [[1.0]] * 7, "confidences: has shape (7, 1); must have (7,)"),
+        ("keys", "a", "keys: has shape (); must have (1,)"),
+        ("keys", [1, 2], "keys: has type int32; must have <U0"),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(
+    tmp_path: Path, name: str, values: object, message: str
+) -> None:
+    arrays = family(tmp_path)
+    assert len(read_traces([tmp_path])) == 4
+    shard, changed = tmp_path / "shard-00000.npz", np.array(values)
+    if changed.dtype == np.int64 and name != "offsets":
+        changed = changed.astype("<i4")
+    np.savez(shard, **{**arrays, name: changed})
+    with pytest.raises(DatasetError) as caught:
+        read_traces([tmp_path])
+    assert str(caught.value) == f"{shard}: {message}"
+
+
+def test_a_shard_of_another_data_set_is_refused(tmp_path: Path) -> None:
+    family(tmp_path / "one")
+    write(tmp_path / "two", [record("a"), record("b")])
+    shard = tmp_path / "two" / "shard-00000.npz"
+    shard.write_bytes((tmp_path / "one" / "shard-00000.npz").read_bytes())
+    with pytest.raises(DatasetError, match=r"shard-00000\.npz: .*has shape"):
+        read_traces([tmp_path / "two"])
+
+
+def test_wherever_a_shard_is_damaged_it_is_refused_or_nothing_is_lost(tmp_path: Path) -> None:
+    rows = family(tmp_path)["rows"]
+    shard = tmp_path / "shard-00000.npz"
+    whole = shard.read_bytes()
+    cut = [whole[:length] for length in range(0, len(whole), 97)]
+    flipped = [
+        whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
+        for place in range(0, len(whole), 11)
+    ]
+    refused = []
+    for damaged in cut + flipped:
+        shard.write_bytes(damaged)
+        try:
+            assert np.array_equal(read_traces([tmp_path]).rows, rows)
+        except DatasetError as error:
+            refused.append(str(error))
+    assert len(refused) > len(cut) + len(flipped) // 2
+    assert all(message.startswith(f"{shard}: ") and "\n" not in message for message in refused)
+
+
+def test_reading_takes_little_more_memory_than_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorer_dataset_reader, "_ROWS_AT_ONCE", 64)
+    origin, thoughts = replace(ORIGIN, hidden_size=512), 200
+    with DatasetWriter(tmp_path, origin) as writer:
+        for number in range(16):
+            trace = TraceRecord(
+                *(0, ROOT, 0, 5, 900, "stop", "7", True, bytes(2 * 512 * thoughts)),
+                *(range(6, 6 + thoughts), [1.0] * thoughts),
+            )
+            writer.add(QuestionRecord(question_key(str(number)), str(number), "bfloat16", [trace]))
+            writer.flush()
+    tracemalloc.start()
+    traces = read_traces([tmp_path])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert traces.rows.nbytes < peak < 1.4 * traces.rows.nbytes
 
 
 def test_a_shard_with_a_pickle_in_it_is_refused(tmp_path: Path) -> None:

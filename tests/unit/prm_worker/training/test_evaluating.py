@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from prm_worker.training import evaluate, train
+from prm_worker.training import calibrate, evaluate, train
 from prm_worker.training.comparing import compare
 from prm_worker.training.judging import (
     DEPTHS,
@@ -91,7 +91,7 @@ def test_what_is_shown_and_what_is_not_is_said_in_words(report: tuple[dict[str, 
     (against_mlp,) = [one for one in words if "sequence.pt (sequence) against mlp.pt (mlp)" in one]
     assert "Within questions" in against_mlp
     # in this data a thought says all that its trace says, so that history has no use at its end
-    assert "is not better than mlp.pt (mlp)" in against_mlp
+    assert "is not shown to be better than mlp.pt (mlp)" in against_mlp
     assert all(one in report[1] for one in words)
 
 
@@ -264,6 +264,7 @@ def family() -> Traces:
         question=np.zeros(4, int),
         parent=np.array([-1, 0, 1, -1]),
         fork_thought=np.array([0, 1, 3, 0]),
+        inherited=np.array([0, 10, 30, 0]),
         prompt_tokens=np.full(4, 10),
         tokens=np.array([40, 40, 60, 20]),
         right=np.array([True, True, False, False]),
@@ -286,25 +287,43 @@ def test_siblings_share_what_they_have_from_the_same_ancestor() -> None:
     assert found[0].agree == pytest.approx(1 / 3)
 
 
+def compared(questions: int, seeing: set[int]) -> str:
+    """Words on a sequence scorer that sees after these thoughts, from 1, of ten, against a blind MLP."""
+    right = np.random.default_rng(0).random(10 * questions) < 0.5
+    question = np.repeat(np.arange(questions), 10).tolist()
+    blind = judged([[0.5] * 10 for _ in right], right.tolist(), question)
+    means = [np.array([0.5 + 0.1 * (label and n in seeing) for n in range(1, 11)]) for label in right]
+    (found,) = compare(
+        [("s", "sequence", by_depth(replace(blind, means=means))), ("m", "mlp", by_depth(blind))]
+    )
+    assert (found.first, found.second) == ("m", "s")
+    assert found.words.startswith("Within questions, s (sequence) against m (mlp): ")
+    return found.words.removeprefix("Within questions, s (sequence) against m (mlp): ")
+
+
 def test_words_say_at_which_depths_one_is_better() -> None:
-    random = np.random.default_rng(0)
-    means = [[0.5] * 10 for _ in range(400)]
-    right = random.random(400) < 0.5
-    question = np.repeat(np.arange(40), 10).tolist()
-    blind = judged(means, right.tolist(), question)
-    seeing = replace(
-        blind,
-        means=[np.array([0.5] * 5 + [0.5 + 0.1 * label] * 5) for label in right],
-        thoughts=[np.array([0.5] * 10) for _ in right],
+    assert compared(40, {6, 7, 8, 9, 10}) == (
+        "ranks better at 60–100 % of the thoughts; is not shown to rank better or worse at 10–50 % of the "
+        "thoughts. So s (sequence) is not shown to be better than m (mlp) at 10–50 %."
     )
-    (found,) = compare([("s", "sequence", by_depth(seeing)), ("m", "mlp", by_depth(blind))])
-    assert found.words == (
-        "Within questions, s (sequence) against m (mlp): ranks better at 60–100 % of the thoughts; is not "
-        "shown to rank better or worse at 10–50 % of the thoughts. So s (sequence) is not better than "
-        "m (mlp) at 10–50 %."
+    assert compared(40, set()) == (
+        "is not shown to rank better or worse at 10–100 % of the thoughts. So s (sequence) is not shown to "
+        "be better than m (mlp) on these questions."
     )
-    (same,) = compare([("s", "sequence", by_depth(blind)), ("m", "mlp", by_depth(blind))])
-    assert same.words.endswith("So s (sequence) is not better than m (mlp) on these questions.")
+
+
+@pytest.mark.parametrize("lone", [1, 3, 10])
+def test_a_depth_of_which_none_beside_it_says_the_same_is_not_called_better(lone: int) -> None:
+    assert "ranks better" not in compared(40, {lone})
+    assert "ranks better at 50–60 % of" in compared(40, {lone, 5, 6})
+
+
+def test_few_questions_show_nothing() -> None:
+    every = set(range(1, 11))
+    assert compared(7, every) == (
+        "8 questions with right and wrong traces are needed, here: 7. So neither is shown to be better."
+    )
+    assert compared(8, every) == "ranks better at 10–100 % of the thoughts."
 
 
 def test_by_tokens_counts_questions_with_both_kinds() -> None:
@@ -334,15 +353,35 @@ def test_bad_input_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_scorer_of_unknown_training_is_named_as_such(tmp_path: Path) -> None:
-    data = draw(tmp_path / "data", questions=8)
-    torch.save(step_weights(8), tmp_path / "public.pt")
-    out = tmp_path / "out"
-    arguments = ["--scorer", str(tmp_path / "public.pt"), "--data", str(data), "--out", str(out)]
+    data, other = draw(tmp_path / "data", questions=8), draw(tmp_path / "other", questions=8, name="o")
+    public, calibrated, out = (tmp_path / name for name in ("public.pt", "calibrated.pt", "out"))
+    torch.save(step_weights(8), public)
+    # what it was calibrated on is known, and says nothing about that
+    arguments = ["--scorer", str(public), "--data", str(other), "--out", str(calibrated)]
+    assert calibrate.main(arguments) == 0
+    arguments = ["--scorer", str(public), str(calibrated), "--data", str(data), "--out", str(out)]
     assert evaluate.main(arguments) == 0
     assert json.loads((out / "report.json").read_text())["data"]["training_questions_unknown"] == [
-        "public.pt"
+        "public.pt",
+        "calibrated.pt",
     ]
     assert "not known what it was trained on" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "called"),
+    [
+        (["a/x.pt", "b/y.pt", "confidence"], ["x.pt", "y.pt", "confidence"]),
+        (["a/x.pt", "b/x.pt", "b/y.pt"], ["a/x.pt", "b/x.pt", "y.pt"]),
+        (["1/out/x.pt", "2/out/x.pt", "2/in/x.pt"], ["1/out/x.pt", "2/out/x.pt", "in/x.pt"]),
+        (["/x.pt", "/a/x.pt"], ["/x.pt", "a/x.pt"]),
+        (["a/x.pt", "a/x.pt", "./a/x.pt", "b/../a/x.pt"], ["x.pt"]),
+        (["/a/confidence", "confidence"], ["a/confidence", "confidence"]),
+    ],
+)
+def test_every_scorer_has_a_name_of_its_own_in_the_report(given: list[str], called: list[str]) -> None:
+    assert list(evaluate.names(given).values()) == called
+    assert list(evaluate.names(given[::-1]).values()) == called[::-1]
 
 
 def test_confidence_is_scored_as_the_worker_does() -> None:

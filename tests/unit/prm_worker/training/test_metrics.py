@@ -133,6 +133,25 @@ def test_a_scorer_that_ranks_the_wrong_way_round_keeps_its_order_and_loses_its_s
     assert scores == pytest.approx([0.5, 0.5], abs=0.02)
 
 
+@pytest.mark.parametrize("towards", [1, -1])
+def test_scores_do_not_depend_on_the_unit_of_the_logits(towards: int) -> None:
+    random = np.random.default_rng(3)
+    logits = random.normal(1.0, 1.5, size=4000)
+    right = random.random(4000) < 1 / (1 + np.exp(-towards * logits))
+    wanted = apply(dict(fit_calibration("temperature", [np.array([one]) for one in logits], right)), logits)
+    for unit in (1e-4, 50.0, 1e3, 1e6):
+        found = dict(fit_calibration("temperature", [np.array([unit * one]) for one in logits], right))
+        assert apply(found, unit * logits) == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize("logit", [0.0, 0.1, -7e4])
+def test_logits_that_are_all_the_same_give_the_share_of_right_traces(logit: float) -> None:
+    logits = [np.full(3, logit, np.float32)] * 5
+    right = np.array([True, False, False, False, True])
+    found = dict(fit_calibration("temperature", logits, right))
+    assert apply(found, np.full(1, logit)) == pytest.approx([0.4], abs=1e-3)
+
+
 def test_separable_traces_do_not_give_an_endless_slope() -> None:
     logits = [np.array([value]) for value in (2.0, 1.0, -1.0, -2.0)]
     found = dict(fit_calibration("temperature", logits, np.array([True, True, False, False])))

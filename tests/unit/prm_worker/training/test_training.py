@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -169,13 +170,22 @@ def test_one_class_alone_is_refused(right: bool, tmp_path: Path, capsys: pytest.
     ("change", "named"),
     [
         ({"--data": "nowhere"}, "nowhere: is no data set"),
-        ({"--device": "abacus"}, "device: is 'abacus'; must be a device that torch knows"),
-        ({"--device": "cuda:99"}, "device: is 'cuda:99'; must be one that is here"),
+        ({"--data": "damaged"}, "shard-00000.npz: cannot be read: "),
+        ({"--device": "abacus"}, "device: is 'abacus'; must be cpu, or cuda or cuda:INDEX ("),
+        ({"--device": "cuda:99"}, "device: is 'cuda:99'; must be cpu, or cuda or cuda:INDEX ("),
     ],
 )
 def test_bad_input_is_told_in_one_line(
-    change: dict[str, str], named: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: dict[str, str],
+    named: str,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    damaged = Path(shutil.copytree(data, tmp_path / "damaged")) / "shard-00000.npz"
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    monkeypatch.chdir(tmp_path)
     options = {"--arch": "mlp", "--data": str(data), "--out": str(tmp_path / "s.pt"), **change}
     assert train.main([text for pair in options.items() for text in pair]) == 2
     said = capsys.readouterr().err
@@ -183,12 +193,23 @@ def test_bad_input_is_told_in_one_line(
     assert named in said
 
 
+@pytest.mark.parametrize("out", ["", "file/s.pt"])
+def test_a_file_that_cannot_be_written_is_told_before_the_training(
+    out: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / out
+    assert train.main(["--arch", "mlp", "--data", str(data), "--out", str(path)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"thoughtbeam scorer train: {path}: cannot be written: ")
+
+
 # ---- calibrating a file
 
 
 def test_a_foreign_scorer_gets_a_calibration_and_keeps_its_weights(data: Path, tmp_path: Path) -> None:
     torch.save(step_weights(HIDDEN), tmp_path / "foreign.pt")
-    out = tmp_path / "calibrated.pt"
+    out = tmp_path / "new" / "calibrated.pt"
     for method in ("isotonic", "none", "temperature"):
         arguments = ["--scorer", str(tmp_path / "foreign.pt"), "--data", str(data), "--out", str(out)]
         assert calibrate.main([*arguments, "--method", method]) == 0
@@ -197,6 +218,16 @@ def test_a_foreign_scorer_gets_a_calibration_and_keeps_its_weights(data: Path, t
         assert all(torch.equal(stored.weights[name], own) for name, own in step_weights(HIDDEN).items())
         scorer, _ = load_scorer(out)
         assert ((scorer.score(np.zeros((2, HIDDEN), np.float32)) <= 1).all()) is np.True_
+
+
+def test_a_calibrated_scorer_that_cannot_be_written_is_told_in_one_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(step_weights(HIDDEN), tmp_path / "foreign.pt")
+    arguments = ["--scorer", str(tmp_path / "foreign.pt"), "--data", str(data), "--out", str(tmp_path)]
+    assert calibrate.main(arguments) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"thoughtbeam scorer calibrate: {tmp_path}: cannot be written: ")
 
 
 def test_a_scorer_is_not_calibrated_on_what_it_was_trained_on(
