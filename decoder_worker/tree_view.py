@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
-from statistics import fmean
 
+from decoder_worker.answers.confidence import of_thought
 from tree_store.model import COUNTING, NODE_TRANSITIONS, NodeState, Thought
 
 _NUMBER = attrgetter("number")
@@ -117,9 +117,9 @@ class Trace:
         return self.tokens[start - self.branch_position : end - self.branch_position].tolist()
 
     def mean_confidence(self, start: int, end: int) -> float | None:
-        """Mean over its own tokens between two positions; None where it has no confidences."""
+        """Over its own tokens between two positions, as `of_thought`; None where it has no confidences."""
         part = self.confidences[start - self.branch_position : end - self.branch_position]
-        return fmean(part) if part else None
+        return of_thought(part) if part else None
 
     def merged_thoughts(self, shortest: int) -> list[tuple[int, int]]:
         """Its own thoughts as (start, end) positions, those of fewer than `shortest` tokens merged with the

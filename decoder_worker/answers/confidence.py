@@ -1,4 +1,5 @@
-"""How sure a model was of a whole trace, out of one confidence per token (DeepConf, arXiv 2508.15260).
+"""How sure a model was of a thought or a whole trace, out of one confidence per token (DeepConf, arXiv
+2508.15260).
 
 A token's confidence is minus the mean log-probability of the top 20 tokens at its place. A group is a sliding
 window of tokens, its confidence their mean; only full windows count. A trace that is shorter than one window
@@ -9,12 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
 
 Measure = Literal["mean", "tail", "bottom", "lowest"]
 MEASURES: tuple[Measure, ...] = ("mean", "tail", "bottom", "lowest")
+
+
+def of_thought(confidences: Sequence[float]) -> float:
+    """Mean over a thought's tokens. A token's confidence is 0 where the engine does not know it, which says
+    nothing of the model: it is left out. 0 where none is known."""
+    known = [value for value in confidences if value > 0]
+    return fmean(known) if known else 0.0
 
 
 def measure(confidences: Sequence[float], by: Measure, window: int, bottom: float = 0.1) -> float | None:

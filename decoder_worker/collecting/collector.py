@@ -28,7 +28,7 @@ log = EventLogger("decoder_worker.collecting")
 class CollectorConfig:
     """traces, siblings: roots and branches of each question. sampling: max_tokens counts from the prompt's
     end, for branches too. seed: of the choice of parents and boundaries. flush_questions, flush_seconds:
-    after how much work it is stored."""
+    what is done is stored when it is so many questions, and after so long whatever else still runs."""
 
     traces: int
     siblings: int
@@ -42,9 +42,11 @@ class CollectorConfig:
 
 @dataclass(slots=True)
 class Tally:
-    """How far it is. traces, right: of the questions done in this run. tokens: decoded in this run."""
+    """How far it is with the questions that were asked. before: those done in earlier runs. done: they too.
+    traces, right, tokens: of this run."""
 
     questions: int
+    before: int = 0
     done: int = 0
     failed: int = 0
     traces: int = 0
@@ -74,7 +76,6 @@ class Collector:
         self._equivalence = equivalence
         self._config = config
         self._tracing = Tracing(engine)
-        self._flushed = 0.0
 
     async def collect(self, questions: Sequence[Question], report: Callable[[Tally], None]) -> None:
         """Collects those that are not in the data set yet. report: called after each question.
@@ -82,21 +83,26 @@ class Collector:
         Cancelled, it stores what is done. Raises EngineError, DatasetError, OSError.
         """
         done = self._writer.manifest.questions
-        todo = iter([question for question in questions if question.key not in done])
-        self.tally = Tally(len(questions), done=sum(question.key in done for question in questions))
-        self._flushed = asyncio.get_running_loop().time()
+        todo = [question for question in questions if question.key not in done]
+        before = len(questions) - len(todo)
+        self.tally = Tally(len(questions), before=before, done=before)
+        left = iter(todo)
         per_question = self._config.traces
         # enough of them that their roots fill the slots twice over: nobody waits while one question grades
         at_once = 1 + math.ceil(2 * self._engine.info.slots / per_question)
         try:
             async with task_group() as group:
-                following = group.create_task(self._tracing.follow(), name="steps")
+                endless = [
+                    group.create_task(self._tracing.follow(), name="steps"),
+                    group.create_task(self._store_now_and_then(), name="storing"),
+                ]
                 workers = [
-                    group.create_task(self._work(todo, report), name=f"questions {number}")
+                    group.create_task(self._work(left, report), name=f"questions {number}")
                     for number in range(at_once)
                 ]
-                await asyncio.wait(workers)  # where one of them or `following` fails, the group ends this
-                following.cancel()
+                await asyncio.wait(workers)  # where any task of the group fails, the group ends this
+                for task in endless:
+                    task.cancel()
         finally:
             self._writer.flush()
 
@@ -118,15 +124,16 @@ class Collector:
                 self.tally.traces += len(record.traces)
                 self.tally.right += sum(trace.right for trace in record.traces)
             self.tally.tokens = self._tracing.decoded
-            self._flush_if_due()
+            if self._writer.waiting >= self._config.flush_questions:
+                self._writer.flush()
             report(self.tally)
 
-    def _flush_if_due(self) -> None:
-        now = asyncio.get_running_loop().time()
-        full = self._writer.waiting >= self._config.flush_questions
-        if full or (self._writer.waiting and now - self._flushed >= self._config.flush_seconds):
-            self._writer.flush()
-            self._flushed = now
+    async def _store_now_and_then(self) -> None:
+        """By the clock, since the next question may take an hour to end."""
+        while True:
+            await asyncio.sleep(self._config.flush_seconds)
+            if self._writer.waiting:
+                self._writer.flush()
 
     async def _question(self, question: Question) -> QuestionRecord:
         config = self._config

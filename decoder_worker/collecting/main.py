@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -71,8 +72,8 @@ def parser() -> argparse.ArgumentParser:
         help=f"where thoughts end (default {BLANK_LINE})",
     )
     sampling = parser.add_argument_group("sampling", "default: what the model recommends")
-    sampling.add_argument("--temperature", type=_number(0.0))
-    sampling.add_argument("--top-p", type=_number(0.0, 1.0))
+    sampling.add_argument("--temperature", type=_number(least=0.0))
+    sampling.add_argument("--top-p", type=_number(above=0.0, most=1.0), help="above 0, at most 1")
     sampling.add_argument("--top-k", type=whole(0), help="0: off")
     sampling.add_argument("--max-tokens", type=whole(1), help="of a trace (default: what the context holds)")
     sampling.add_argument(
@@ -86,7 +87,9 @@ def parser() -> argparse.ArgumentParser:
     )
     engine.add_argument("--kv-blocks", type=whole(0), default=0, help="0: what memory allows")
     engine.add_argument("--block-size", type=whole(0), default=0, help="tokens; 0: the engine's default")
-    engine.add_argument("--gpu-memory", type=_number(0.0, 1.0), default=0.9, help="share (default 0.9)")
+    engine.add_argument(
+        "--gpu-memory", type=_number(above=0.0, most=1.0), default=0.9, help="share (default 0.9)"
+    )
     engine.add_argument("--tensor-parallel", type=whole(1), default=1, help="GPUs that share the model")
     return parser
 
@@ -119,8 +122,7 @@ async def collect(
             seed=options.seed,
         )
         collector = Collector(engine, writer, equivalence, config)
-        progress = Progress(len(writer.manifest.questions))
-        collecting = asyncio.ensure_future(collector.collect(questions, progress))
+        collecting = asyncio.ensure_future(collector.collect(questions, Progress()))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait([collecting, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -132,7 +134,7 @@ async def collect(
         _say_the_end(writer.manifest, questions, options.out, interrupted)
         if interrupted:
             return INTERRUPTED
-        return 0 if writer.manifest.shards else FAILED
+        return 0 if collector.tally.done else FAILED
 
 
 def _say_the_end(manifest: Manifest, questions: Sequence[Question], out: Path, interrupted: bool) -> None:
@@ -142,12 +144,10 @@ def _say_the_end(manifest: Manifest, questions: Sequence[Question], out: Path, i
     thoughts = sum(shard.thoughts for shard in manifest.shards)
     in_all = f"in all {traces} traces ({right} right), {thoughts} thoughts"
     print(f"{out}: {done} of {len(questions)} questions; {in_all}", file=sys.stderr)
-    if manifest.failed:
-        print(
-            f"{len(manifest.failed)} questions failed; run the same command to try them again:",
-            file=sys.stderr,
-        )
-        for message in manifest.failed.values():
+    # the data set may have those of other lists too, which the same command would not try again
+    if failed := [manifest.failed[question.key] for question in questions if question.key in manifest.failed]:
+        print(f"{len(failed)} questions failed; run the same command to try them again:", file=sys.stderr)
+        for message in failed:
             print(f"  {message}", file=sys.stderr)
     if interrupted:
         print("interrupted; run the same command to go on", file=sys.stderr)
@@ -191,15 +191,20 @@ def _origin(options: argparse.Namespace, engine: Engine, sampling: SamplingSpec)
     )
 
 
-def _number(least: float, most: float = float("inf")) -> Callable[[str], float]:
+def _number(
+    *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf
+) -> Callable[[str], float]:
+    """Reads a finite number of a range."""
+    bounds = {"at least": least, "above": above, "at most": most}
+    allowed = ", ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
+
     def read(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
-            value = -1.0
-        if not least <= value <= most or value == float("inf"):
-            upto = "" if most == float("inf") else f" to {most:g}"
-            raise argparse.ArgumentTypeError(f"is {text!r}; must be a number from {least:g}{upto or ' on'}")
+            value = math.nan
+        if not (math.isfinite(value) and above < value and least <= value <= most):
+            raise argparse.ArgumentTypeError(f"is {text!r}; must be a number {allowed}")
         return value
 
     return read

@@ -12,10 +12,9 @@ _EVERY_ON_TERMINAL = 0.5
 
 
 class Progress:
-    """Prints a tally when it is time for it. done_before: questions of earlier runs."""
+    """Prints a tally when it is time for it."""
 
-    def __init__(self, done_before: int) -> None:
-        self._done_before = done_before
+    def __init__(self) -> None:
         self._began = time.monotonic()
         self._printed = -_EVERY
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -27,14 +26,14 @@ class Progress:
         if sys.stderr is None or (now - self._printed < every and not ended):
             return
         self._printed = now
-        line = line_of(tally, self._done_before, now - self._began)
+        line = line_of(tally, now - self._began)
         if self._terminal:
             print(f"\r\x1b[K{line}", end="\n" if ended else "", file=sys.stderr, flush=True)
         else:
             print(line, file=sys.stderr, flush=True)
 
 
-def line_of(tally: Tally, done_before: int, seconds: float) -> str:
+def line_of(tally: Tally, seconds: float) -> str:
     """One line. seconds: since this run began."""
     parts = [f"{tally.done}/{tally.questions} questions", f"{tally.traces} traces"]
     if tally.traces:
@@ -42,7 +41,7 @@ def line_of(tally: Tally, done_before: int, seconds: float) -> str:
     if tally.failed:
         parts.append(f"{tally.failed} failed")
     parts.append(f"{tally.tokens / max(seconds, 1e-9):,.0f} tokens/s")
-    ended_now = tally.done + tally.failed - done_before
+    ended_now = tally.done + tally.failed - tally.before
     left = tally.questions - tally.done - tally.failed
     if ended_now and left > 0:
         parts.append(f"{_duration(left * seconds / ended_now)} left")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from decoder_worker.answers.confidence import of_thought
 from decoder_worker.engine.base import Engine, EngineError, HiddenRow, SamplingSpec, TraceOutput
 
 TYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -35,8 +36,7 @@ class Written:
         begin = 0
         for row in self.rows:
             end = row.position + 1 - self.start
-            known = [value for value in self.confidences[begin:end] if value > 0]
-            means.append(sum(known) / len(known) if known else math.nan)
+            means.append(of_thought(self.confidences[begin:end]) or math.nan)
             begin = end
         return means
 

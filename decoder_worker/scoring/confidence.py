@@ -1,8 +1,8 @@
 """The scorer that needs no training and no prm worker: the model's own confidence in a thought.
 
 With c the mean over the thought's tokens of minus the mean log-probability of the k = 20 most probable tokens
-in their place (DeepConf, arXiv 2508.15260), the score is 1 − ln k / c. c is at least ln k, which it has where
-all 20 are equally probable, so that the score lies in [0, 1).
+in their place (DeepConf, arXiv 2508.15260), as far as it is known, the score is 1 − ln k / c. c is at least
+ln k, which it has where all 20 are equally probable, so that the score lies in [0, 1).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ K = 20
 
 
 def confidence_score(confidence: float) -> float:
-    """The score of a thought. confidence: c above; below ln k where some token of it has none."""
+    """The score of a thought. confidence: c above; 0 where it is not known."""
     return max(0.0, 1.0 - math.log(K) / confidence) if confidence > 0 else 0.0
 
 

@@ -14,6 +14,7 @@ from prm_worker.process_reward.launch import EngineConfig, EngineStartError, Lau
 from prm_worker.process_reward.prompt import Prompt
 from prm_worker.process_reward.room import Room
 from prm_worker.scorers.base import Float32Array
+from thoughtbeam.runtime.vllm_life import reason_of
 
 _CLASSES = 2  # bad, good
 
@@ -54,15 +55,8 @@ class PoolingEngine:
         Raises EngineStartError.
         """
         engine = cls(await launch(config))
-        llm = engine._launched.llm
         try:
-            # vLLM's own task for outputs ends when its engine core does, and for no other reason.
-            llm._run_output_handler()
-            llm.output_handler.add_done_callback(lambda _: engine.died.set())
-            await engine._check(config)
-        except EngineDiedError as error:
-            await engine.close()
-            raise EngineStartError(f"the engine of model {config.model} died as it started") from error
+            await engine._begin(config)
         except BaseException:
             await engine.close()
             raise
@@ -117,6 +111,23 @@ class PoolingEngine:
         self.usage.tokens += len(tokens)
         self.usage.computed += len(values)
         return values
+
+    async def _begin(self, config: EngineConfig) -> None:
+        """Watches over the engine from now on, and sees that it scores. Raises EngineStartError."""
+        llm = self._launched.llm
+        try:
+            # vLLM's own task for outputs ends when its engine core does, and for no other reason.
+            llm._run_output_handler()
+            llm.output_handler.add_done_callback(lambda _: self.died.set())
+            await self._check(config)
+        except EngineStartError:
+            raise
+        except EngineDiedError as error:
+            raise EngineStartError(f"the engine of model {config.model} died as it started") from error
+        except Exception as error:
+            raise EngineStartError(
+                f"the engine of model {config.model} cannot score: {reason_of(error)}"
+            ) from error
 
     async def _check(self, config: EngineConfig) -> None:
         """Computes a prompt, so that the first call finds everything loaded."""

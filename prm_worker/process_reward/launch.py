@@ -90,19 +90,19 @@ def _build(config: EngineConfig) -> Launched:
     try:
         check_version(vllm.__version__)
         llm = start_llm(_vllm_config(config, on_cpu=current_platform.is_cpu()))
+        try:
+            return _described(llm, config)
+        except BaseException:
+            shut_down_llm(llm)
+            raise
     except VllmVersionError as error:
         raise EngineStartError(str(error)) from None
     except EngineStartError:
         raise
-    except Exception as error:
+    except Exception as error:  # whatever it is, such as a model directory that is being replaced
         raise EngineStartError(
             f"vLLM cannot start with model {config.model}, dtype {config.dtype}: {reason_of(error)}"
         ) from error
-    try:
-        return _described(llm, config)
-    except BaseException:
-        shut_down_llm(llm)
-        raise
 
 
 def _vllm_config(config: EngineConfig, *, on_cpu: bool) -> Any:

@@ -8,10 +8,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from prm_worker.process_reward.kept import Kept
+
 SEPARATOR = "<extra_0>"
 
 # One message: role, content.
 Message = tuple[str, str]
+
+# A conversation, and room for its tokens.
+_Opening = tuple[tuple[Message, ...], int]
 
 _ANSWER = -1
 _PLACE = re.compile(r"ThoughtbeamPlace(\d+|-1)End")
@@ -19,7 +24,8 @@ _PLACE = re.compile(r"ThoughtbeamPlace(\d+|-1)End")
 # Steps of growing traces, and those that branches share, come again and again. Longer ones are not kept.
 _STEPS_KEPT = 32_768
 _KEPT_CHARACTERS = 2_048
-_OPENINGS_KEPT = 256
+# Conversations come again with each thought. Characters and tokens of all that are kept.
+_OPENINGS_SIZE = 4_000_000
 
 
 class TokenizerError(Exception):
@@ -51,7 +57,7 @@ class PromptTokenizer:
         if self.separator in self._encode_plain(SEPARATOR):
             raise TokenizerError(f"has {SEPARATOR} in its vocabulary of ordinary text")
         self._short_step = lru_cache(_STEPS_KEPT)(self._encode_plain)
-        self._opening = lru_cache(_OPENINGS_KEPT)(self._encode_opening)
+        self._opening = Kept(self._encode_opening, _size_of_opening, _OPENINGS_SIZE)
 
     @classmethod
     def load(cls, model: str) -> PromptTokenizer:
@@ -73,8 +79,7 @@ class PromptTokenizer:
         room: as many tokens at most are of use; of a text that does not fit into it, more than `room` tokens
         come back, though not necessarily all.
         """
-        # no token is longer, so what is cut away cannot make the rest fit
-        text = text[: self._longest * (max(room, 0) + 1)]
+        text = self._cut(text, room)
         return self._short_step(text) if len(text) <= _KEPT_CHARACTERS else self._encode_plain(text)
 
     def opening(self, messages: Sequence[Message], room: int) -> Sequence[int]:
@@ -82,9 +87,10 @@ class PromptTokenizer:
 
         Raises ChatError.
         """
-        return self._opening(tuple(messages), room)
+        return self._opening((tuple((role, self._cut(text, room)) for role, text in messages), room))
 
-    def _encode_opening(self, messages: tuple[Message, ...], room: int) -> tuple[int, ...]:
+    def _encode_opening(self, opening: _Opening) -> tuple[int, ...]:
+        messages, room = opening
         tokens: list[int] = []
         for piece, place in self._rendered([role for role, _ in messages]):
             tokens += self._tokenizer.encode(piece, add_special_tokens=False) if piece else ()
@@ -92,6 +98,11 @@ class PromptTokenizer:
                 return tuple(tokens)
             tokens += self.text(messages[place][1], room - len(tokens))
         raise ChatError("leave no place for an answer in the model's chat template")
+
+    def _cut(self, text: str, room: int) -> str:
+        """What is of use of a text."""
+        # no token is longer, so what is cut away cannot make the rest fit
+        return text[: self._longest * (max(room, 0) + 1)]
 
     def _rendered(self, roles: Sequence[str]) -> list[tuple[str, int]]:
         """The chat template's own text, in pieces: each with the number of the message that follows it."""
@@ -108,6 +119,10 @@ class PromptTokenizer:
 
     def _encode_plain(self, text: str) -> tuple[int, ...]:
         return tuple(self._plain.encode(text, add_special_tokens=False).ids)
+
+
+def _size_of_opening(opening: _Opening, tokens: tuple[int, ...]) -> int:
+    return len(tokens) + sum(len(role) + len(text) for role, text in opening[0])
 
 
 def _without_special_tokens(tokenizer: Any) -> Any:

@@ -1,10 +1,13 @@
-"""A scorer's whole life, small: collected on real vLLM, both kinds trained, judged, and loaded to serve."""
+"""A scorer's whole life, small: collected on real vLLM, both kinds trained, judged, served, searched by."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +20,12 @@ from decoder_worker.collecting.tracing import Tracing
 from decoder_worker.engine.base import SamplingSpec
 from decoder_worker.engine.vllm_engine import VllmEngine
 from prm_worker.scorer_file import load_scorer
+from prm_worker.scorers.base import Float32Array, HistoryScorer, TracePart
 from tests.integration.engine.reference import Reference
+from tests.integration.prm_worker.serving import free_port, start_worker
+from tests.integration.service.conftest import SMALL_GAMBIT, Service, working
+from tests.integration.service.test_search import MEDIUM, assert_accounts
+from thoughtbeam.results import NodeState, TreeState
 from thoughtbeam.runtime.scorer_dataset import Origin
 from thoughtbeam.runtime.scorer_dataset_reader import read_traces
 from thoughtbeam.runtime.scorer_dataset_writer import DatasetWriter
@@ -27,6 +35,7 @@ ROOT = Path(__file__).parents[3]
 MODEL = ROOT / "thoughtbeam" / "models" / "tiny_reasoner"
 # of which the model gets about half right: any few of them have right and wrong traces
 QUESTIONS = [ROOT / "bench" / "questions" / "scorer_train_medium.jsonl"]
+ARCHS = ["mlp", "sequence"]
 
 
 async def thoughtbeam(*arguments: object) -> str:
@@ -103,28 +112,78 @@ async def test_rows_and_confidences_are_those_of_a_plain_forward_pass(vllm_engin
         assert written.thought_confidences() == pytest.approx(each)
 
 
-async def test_from_traces_to_scorers_that_can_be_served(data: Path, tmp_path: Path) -> None:
-    files = {}
-    for arch in ("mlp", "sequence"):
-        files[arch] = tmp_path / f"{arch}.pt"
+@pytest.fixture(scope="module")
+async def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """A scorer of each kind, by its name."""
+    files = {arch: tmp_path_factory.mktemp("trained") / f"{arch}.pt" for arch in ARCHS}
+    for arch, file in files.items():
         printed = await thoughtbeam(
-            *("scorer", "train", "--arch", arch, "--data", data, "--out", files[arch]),
+            *("scorer", "train", "--arch", arch, "--data", data, "--out", file),
             *("--epochs", 2, "--stop-share", 0.3, "--test-share", 0.3, "--threads", 1),
         )
-        assert f"wrote {files[arch]}" in printed
+        assert f"wrote {file}" in printed
+    return files
+
+
+async def test_scorers_are_judged_by_what_they_have_not_seen(
+    data: Path, trained: Mapping[str, Path], tmp_path: Path
+) -> None:
     out = tmp_path / "report"
     printed = await thoughtbeam(
-        *("scorer", "evaluate", "--scorer", *files.values(), "confidence"),
+        *("scorer", "evaluate", "--scorer", *trained.values(), "confidence"),
         *("--data", data, "--out", out, "--threads", 1),
     )
     assert "sequence.pt (sequence) against mlp.pt (mlp)" in printed
     report = json.loads((out / "report.json").read_text())
-    assert [scorer["kind"] for scorer in report["scorers"]] == ["mlp", "sequence", "confidence"]
+    assert [scorer["kind"] for scorer in report["scorers"]] == [*ARCHS, "confidence"]
     assert report["data"]["questions"] == 4  # those that were kept for it
     assert (out / "report.html").stat().st_size > 5_000
-    traces = read_traces([data])
-    for arch, path in files.items():
-        scorer, metadata = load_scorer(path)
-        assert (scorer.kind, metadata.model_fingerprint) == (arch, traces.origin.fingerprint)
-        scores = scorer.score(traces.values(traces.paths[0]))
-        assert ((scores > 0) & (scores < 1)).all()
+
+
+@asynccontextmanager
+async def serving(scorer: Path) -> AsyncIterator[str]:
+    """A prm worker process that serves this scorer; its address."""
+    port = free_port()
+    worker = await start_worker(port, scorer)
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        status, _, errors = await worker.stop()
+    assert status == 0, errors.decode()
+
+
+def scores_of(file: Path, rows: Float32Array) -> Float32Array:
+    """What the scorer in this file gives for the thoughts of one trace."""
+    scorer, _ = load_scorer(file)
+    if isinstance(scorer, HistoryScorer):
+        return scorer.score_parts(rows, [TracePart("tree", 1, first=0, rows=len(rows))]).scores
+    return scorer.score(rows)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+async def test_gambit_searches_by_the_scores_of_a_scorer_just_trained(
+    service: Service, trained: Mapping[str, Path], arch: str
+) -> None:
+    async with serving(trained[arch]) as target, working(replace(service, scorer=target)):
+        result = await service.client.solve(
+            MEDIUM, policy="gambit", parameters=SMALL_GAMBIT, answer_mode="integer"
+        )
+        tree = await service.client.tree(result.tree_id)
+
+    assert (result.state, result.degraded) == (TreeState.SUCCEEDED, False)
+    assert (result.scorer, result.scorer_mismatch) == (arch, "")
+    assert_accounts(tree)
+    assert tree.counts.pruned > 0
+    assert tree.counts.branches > 0
+    assert all(node.mean_score is not None for node in tree.nodes if node.state is NodeState.FINISHED)
+
+    # and they are the scores that the file gives for the rows of a plain forward pass
+    root = max((node for node in tree.nodes if node.parent is None), key=lambda node: node.thoughts)
+    (content,) = await service.store.contents(result.tree_id, [root.number])
+    prompt = service.engine.tokenizer.encode_chat([{"role": "user", "content": MEDIUM}])
+    scored = [thought for thought in content.thoughts if thought.score is not None]
+    assert len(scored) > 2
+    hidden = Reference(MODEL).hidden([*prompt, *content.tokens])
+    rows = hidden[[len(prompt) + thought.position - 1 for thought in scored]]
+    expected = scores_of(trained[arch], rows)
+    assert [thought.score for thought in scored] == pytest.approx(expected, abs=5e-3)

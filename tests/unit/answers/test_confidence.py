@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoder_worker.answers.confidence import MEASURES, Measure, falls_below, measure, percentile
+from decoder_worker.answers.confidence import MEASURES, Measure, falls_below, measure, of_thought, percentile
 
 # groups of 3: 4, 5, 3, 2, 4, 6
 TRACE = [3.0, 5.0, 4.0, 6.0, -1.0, 1.0, 12.0, 5.0]
@@ -25,6 +25,15 @@ TRACE = [3.0, 5.0, 4.0, 6.0, -1.0, 1.0, 12.0, 5.0]
 )
 def test_measures(by: Measure, confidence: float) -> None:
     assert measure(TRACE, by, window=3, bottom=0.4) == pytest.approx(confidence)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "confidence"), [([4.0, 5.0], 4.5), ([0.0, 4.0, 0.0, 8.0], 6.0), ([0.0, 0.0], 0.0), ([], 0.0)]
+)
+def test_a_thoughts_mean_is_over_the_tokens_whose_confidence_is_known(
+    tokens: list[float], confidence: float
+) -> None:
+    assert of_thought(tokens) == of_thought(array("f", tokens)) == confidence
 
 
 def test_the_bottom_has_one_group_at_least() -> None:

@@ -137,6 +137,8 @@ def test_choice(text: str, expected: str | None) -> None:
         (r"\boxed{\text{ninety}} 90", None),
         (r"\boxed{} so 90", "90"),
         ("The answer is 42.", "42"),
+        ("The answer is 1e+22", None),
+        ("The answer is 5E-5", None),
         ("The answer is **42**", "42"),
         ("It is 1,234,567.", "1234567"),
         ("$1{,}234$", "1234"),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +17,15 @@ import pytest
 
 from decoder_worker.answers.equivalence import Equivalence
 from decoder_worker.collecting.collector import Collector, CollectorConfig, Tally
-from decoder_worker.collecting.main import BAD_INPUT, INTERRUPTED, collect, main, parser
+from decoder_worker.collecting.main import BAD_INPUT, FAILED, INTERRUPTED, collect, main, parser
 from decoder_worker.collecting.progress import line_of
 from decoder_worker.collecting.questions import Question, QuestionError, read_questions
-from decoder_worker.engine.base import EngineError, SamplingSpec, StepBatch
+from decoder_worker.collecting.tracing import Written
+from decoder_worker.engine.base import EngineError, HiddenRow, SamplingSpec, StepBatch, TraceOutput
 from decoder_worker.engine.scripted import ScriptedConfig, ScriptedEngine
 from decoder_worker.engine.scripted_traces import Drawn
 from decoder_worker.engine.vllm_config import VllmConfig
+from decoder_worker.tree_view import Trace
 from thoughtbeam.runtime.scorer_dataset import ROOT, Origin, question_key
 from thoughtbeam.runtime.scorer_dataset_reader import Traces, read_manifest, read_traces
 from thoughtbeam.runtime.scorer_dataset_writer import DatasetWriter
@@ -58,9 +63,7 @@ async def run(
     async with Equivalence() as equivalence:
         with writer(path, of) as data:
             collector = Collector(of, data, equivalence, config)
-            await collector.collect(
-                questions, lambda tally: seen.append(Tally(tally.questions, tally.done, tally.failed))
-            )
+            await collector.collect(questions, lambda tally: seen.append(replace(tally)))
     return seen
 
 
@@ -172,6 +175,50 @@ async def test_what_was_done_before_the_engine_died_is_kept(tmp_path: Path) -> N
     assert len(read_manifest(tmp_path).questions) == seen == 3
 
 
+async def test_a_question_that_is_done_is_stored_soon_however_long_the_next_one_takes(tmp_path: Path) -> None:
+    stuck, one_is_done = engine(), asyncio.Event()
+    step = stuck.steps
+
+    async def steps() -> AsyncIterator[StepBatch]:
+        async for batch in step():
+            yield batch
+            if one_is_done.is_set():
+                await asyncio.Event().wait()
+
+    stuck.steps = steps  # type: ignore[method-assign]
+    config = replace(CONFIG, traces=1, siblings=0, flush_questions=100, flush_seconds=0.05)
+    async with Equivalence() as equivalence:
+        with writer(tmp_path, stuck) as data:
+            collector = Collector(stuck, data, equivalence, config)
+            collecting = asyncio.create_task(collector.collect(QUESTIONS, lambda _: one_is_done.set()))
+            async with asyncio.timeout(10):
+                await one_is_done.wait()
+                while not (stored := read_manifest(tmp_path).questions):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert not collecting.done()
+            assert 0 < len(stored) < len(QUESTIONS)
+            collecting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await collecting
+
+
+def test_a_thoughts_confidence_is_the_same_in_the_data_as_in_a_search() -> None:
+    """That of a token is 0 where it is not known, which does not make the model less sure."""
+    tokens = [[4.0, 0.0, 8.0], [0.0, 0.0], [3.0]]
+    searched = Trace(1, None)
+    written = Written(prompt=2, start=2, tokens=[1, 2])
+    for thought in tokens:
+        for value in thought:
+            searched.tokens.append(7)
+            searched.confidences.append(value)
+            written.take(TraceOutput("t", [7], confidences=[value]))
+        written.take(TraceOutput("t", row=HiddenRow(len(written.tokens) - 1, b"", "float32")))
+    ends = [0, *accumulate(map(len, tokens))]
+    found = [searched.mean_confidence(start, end) for start, end in pairwise(ends)]
+    assert found == [6.0, 0.0, 3.0]
+    assert written.thought_confidences() == pytest.approx([6.0, math.nan, 3.0], nan_ok=True)
+
+
 async def test_the_places_of_branches_follow_from_the_seed(tmp_path: Path) -> None:
     for name in ("one", "two"):
         await run(tmp_path / name, engine())
@@ -260,6 +307,57 @@ async def test_an_interrupted_program_keeps_what_is_done_and_says_how_to_go_on(
     assert done < 6
 
 
+async def test_questions_of_other_lists_in_the_data_set_are_not_counted(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither those that are done nor those that failed, which the same command would not try again."""
+    given = parser().parse_args(options)
+
+    async def ran(of: ScriptedEngine, names: Sequence[str]) -> tuple[int, str]:
+        async def start(config: VllmConfig) -> ScriptedEngine:
+            return of
+
+        asked = [Question(question_key(name), name, name, "29") for name in names]
+        status = await collect(given, asked, start)
+        return status, capsys.readouterr().err
+
+    first = OneFails(Drawn(seed=3), ScriptedConfig(slots=5, kv_blocks=4096))
+    status, said = await ran(first, [f"q{n}" for n in range(6)])
+    assert (status, "1 questions failed" in said) == (0, True)
+
+    status, said = await ran(engine(), ["q0", "a", "b"])
+    assert status == 0
+    assert "3/3 questions, 6 traces" in said
+    assert "3 of 3 questions; in all 21 traces" in said
+    assert "failed" not in said
+
+    long = "x" * 5000
+    status, said = await ran(engine(), [long])
+    assert status == FAILED
+    assert "0/1 questions, 0 traces, 1 failed" in said
+    assert "0 of 1 questions" in said
+    assert "1 questions failed" in said
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "allowed"),
+    [
+        ("--top-p", "0", "above 0, at most 1"),
+        ("--top-p", "1.5", "above 0, at most 1"),
+        ("--gpu-memory", "0", "above 0, at most 1"),
+        ("--gpu-memory", "nan", "above 0, at most 1"),
+        ("--temperature", "-1", "at least 0"),
+        ("--temperature", "inf", "at least 0"),
+    ],
+)
+def test_a_number_that_no_engine_takes_is_refused_with_the_range(
+    flag: str, value: str, allowed: str, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args([*options, flag, value])
+    assert f"argument {flag}: is '{value}'; must be a number {allowed}\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("item", "named"),
     [
@@ -280,6 +378,79 @@ def test_a_bad_list_is_refused_in_one_line_that_names_the_field(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"list.jsonl, line 2: {named}" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (r'{"question": "a\ud800b", "answer": 1}', r"question: is 'a\ud800b'; must be text without lone"),
+        (r'{"question": "q", "answer": "\udc00"}', r"answer: is '\udc00'; must be text without lone"),
+        (r'{"question": "q", "answer": 1, "id": "\udc00"}', r"id: is '\udc00'; must be text without lone"),
+        ('{"question": "q", "answer": 1, "id": [7]}', "id: is [7]; must be a text or a number"),
+        ('{"question": "q", "answer": 1, "more": %s}' % ("[" * 100_000 + "]" * 100_000), "is no JSON object"),
+        (
+            '{"question": "q", "answer": %s}' % ("[" * 500 + "]" * 500),
+            "answer: is [[[[[[[...]]]]]]]; must be",
+        ),
+        ('{"question": "q", "answer": 1e999999999}', "answer: is 1e999999999; must be a text or a number of"),
+        ('{"question": "q", "answer": 1e-999999999}', "answer: is 1e-999999999; must be a text or a number"),
+        (
+            '{"question": "q", "answer": 1e%s}' % ("9" * 30),
+            "answer: is 1e99999999999...99999999999999; must be a text or a number of at most 198 digits",
+        ),
+        (
+            '{"question": "q", "answer": %s}' % ("9" * 5000),
+            "answer: is 9999999999999...99999999999999; must be a text or a number of at most 198 digits",
+        ),
+        ('{"question": "q", "answer": NaN}', "answer: is nan; must be a text or a number"),
+        ('{"question": "q", "answer": true}', "answer: is True; must be a text or a number"),
+        ('{"question": 7, "answer": 1}', "question: is 7; must be a text that is not empty"),
+    ],
+)
+def test_a_line_of_whatever_kind_is_refused_in_one_short_line(
+    line: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "list.jsonl"
+    path.write_text(line)
+    arguments = ["--model", "m", "--questions", str(path), "--out", str(tmp_path), "--answer-mode", "integer"]
+    assert main(arguments) == BAD_INPUT
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert len(said) < 200
+    assert f"list.jsonl, line 1: {named}" in said
+
+
+def test_only_a_line_feed_ends_a_line_and_a_mark_at_the_beginning_is_no_text(tmp_path: Path) -> None:
+    texts = [f"a{mark}b" for mark in "\u2028\u2029\u0085\x0b\x0c\x1c\x1d\x1e"]
+    escaped = {"\x0b", "\x0c", "\x1c", "\x1d", "\x1e"}
+    items = [json.dumps({"question": text, "answer": 1}, ensure_ascii=text[1] in escaped) for text in texts]
+    path = tmp_path / "list.jsonl"
+    path.write_bytes(("\ufeff" + "\r\n".join(items)).encode())
+    assert {question.text for question in read_questions([path], "integer")} == set(texts)
+
+
+@pytest.mark.parametrize(
+    ("mode", "written", "known"),
+    [
+        ("integer", "1e22", "1" + "0" * 22),
+        ("integer", "-1.5E+3", "-1500"),
+        ("integer", "12.0", "12"),
+        ("integer", "123456789012345678901234567890", "123456789012345678901234567890"),
+        ("boxed", "1e22", "1" + "0" * 22),
+        ("boxed", "0.00005", "0.00005"),
+        ("boxed", "5e-5", "0.00005"),
+        ("boxed", "1.2345678901234567e19", "12345678901234567000"),
+        ("boxed", "0.12345678901234567890123", "0.12345678901234567890123"),
+        ("none", "1e3", "1000"),
+    ],
+)
+def test_a_known_number_is_exactly_the_one_in_the_list(
+    mode: str, written: str, known: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "list.jsonl"
+    path.write_text(f'{{"question": "q", "answer": {written}, "id": 1e3}}')
+    (question,) = read_questions([path], mode)
+    assert (question.answer, question.name) == (known, "1e3")
 
 
 def test_lists_without_a_question_or_a_usable_pattern_are_refused(tmp_path: Path) -> None:
@@ -324,6 +495,6 @@ def test_a_part_of_the_questions_is_a_sample_of_all_lists_and_grows(tmp_path: Pa
 
 
 def test_a_line_of_progress_has_the_rate_and_what_is_left() -> None:
-    tally = Tally(questions=100, done=30, failed=2, traces=120, right=30, tokens=60_000)
-    line = line_of(tally, done_before=10, seconds=60)
+    tally = Tally(questions=100, before=10, done=30, failed=2, traces=120, right=30, tokens=60_000)
+    line = line_of(tally, seconds=60)
     assert line == "30/100 questions, 120 traces, 25% right, 2 failed, 1,000 tokens/s, 3 min left"

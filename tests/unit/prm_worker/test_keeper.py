@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -121,8 +123,50 @@ class _Llm:
         self.output_handler = asyncio.ensure_future(asyncio.sleep(0))
 
 
-async def test_an_engine_that_dies_as_it_starts_has_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the keeper tries again; any other error would end the prm worker."""
+async def test_whatever_fails_once_vllm_has_started_the_engine_has_not_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the keeper tries again: any other error would end the prm worker. The model's directory may be one
+    that is being replaced."""
+    ended: list[_Llm] = []
+    llm = _Llm()
+
+    def described(llm: _Llm, config: EngineConfig) -> Launched:
+        raise FileNotFoundError("model-00001-of-00004.safetensors")
+
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(__version__="0.32.0"))
+    platform = SimpleNamespace(is_cpu=lambda: True)
+    monkeypatch.setitem(sys.modules, "vllm.platforms", SimpleNamespace(current_platform=platform))
+    for name, value in {
+        "prepare_environment": lambda: None,
+        "_vllm_config": lambda config, on_cpu: None,
+        "start_llm": lambda vllm_config: llm,
+        "_described": described,
+        "shut_down_llm": ended.append,
+    }.items():
+        monkeypatch.setattr(f"prm_worker.process_reward.launch.{name}", value)
+    with pytest.raises(EngineStartError, match="with model m, dtype auto: model-00001-of-00004"):
+        await PoolingEngine.start(EngineConfig("m"))
+    assert ended == [llm]
+
+
+class _Silly(PoolingEngine):
+    """Starts, and cannot compute its first prompt."""
+
+    async def _check(self, config: EngineConfig) -> None:
+        raise ValueError("no such task")
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        (_Dying, "the engine of model m died as it started"),
+        (_Silly, "the engine of model m cannot score: no such task"),
+    ],
+)
+async def test_an_engine_that_cannot_compute_a_prompt_has_not_started(
+    engine: type[PoolingEngine], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended: list[_Llm] = []
 
     async def launched(config: EngineConfig) -> Launched:
@@ -130,6 +174,6 @@ async def test_an_engine_that_dies_as_it_starts_has_not_started(monkeypatch: pyt
 
     monkeypatch.setattr("prm_worker.process_reward.engine.launch", launched)
     monkeypatch.setattr("prm_worker.process_reward.launch.shut_down_llm", ended.append)
-    with pytest.raises(EngineStartError, match="the engine of model m died as it started"):
-        await _Dying.start(EngineConfig("m"))
+    with pytest.raises(EngineStartError, match=said):
+        await engine.start(EngineConfig("m"))
     assert len(ended) == 1

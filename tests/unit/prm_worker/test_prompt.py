@@ -96,6 +96,28 @@ def test_texts_far_beyond_the_context_cost_no_more_than_the_context() -> None:
     assert len(prompt_of(["a", huge, "b"], max_context=1000).places) == 1
 
 
+def test_what_is_kept_of_conversations_has_a_bound_whatever_their_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("prm_worker.process_reward.tokenizer._OPENINGS_SIZE", 20_000)
+    tokenizer = PromptTokenizer(MODELS_OWN)
+    kept = tokenizer._opening
+    texts = [f"{number} " + "a long question " * 100 for number in range(40)]
+    for text in texts:
+        build_prompt(tokenizer, [("user", text)], ["a"], 0, ROOMY)
+        assert kept.used <= 20_000
+    assert kept.used > 10_000
+    # of one that is beyond the context no more is kept than could be of use
+    before = kept.used
+    build_prompt(tokenizer, [("user", "x" * 10_000_000)], ["a"], 0, 100)
+    assert kept.used != before
+    # and what a prompt is does not hang on what is kept
+    for text in texts[::-1]:
+        assert build_prompt(tokenizer, [("user", text)], ["a"], 0, ROOMY) == prompt_of(
+            ["a"], chat=[("user", text)]
+        )
+
+
 def test_plain_texts_are_read_as_the_published_example_reads_them() -> None:
     steps = ["step one, so 6*7", "the answer is 42"]
     chat = [
