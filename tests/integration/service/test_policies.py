@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from decoder_worker.policies import POLICIES
 from decoder_worker.worker import Worker
 from tests.integration.service.conftest import SMALL_GAMBIT, Service
 from tests.integration.service.test_search import EASY, MEDIUM, assert_accounts
 from thoughtbeam import Result
 from thoughtbeam.results import NodeState, NodeTransition, Round, Tree, TreeState
 
+SOLVED = "Start with 734 and work modulo 1000. a) *2 b) *7 c) -545 d) *8. Report the value after d."
 ASKED: dict[str, dict[str, Any]] = {
     "vanilla": {},
     "self_consistency": {"N": 8},
@@ -97,6 +99,16 @@ def assert_acted(policy: str, tree: Tree, seen: Seen) -> None:
 async def test_each_policy_solves_a_question_and_acts(service: Service, worker: Worker, policy: str) -> None:
     _, tree, seen = await solved(service, MEDIUM, policy)
     assert_acted(policy, tree, seen)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_each_policy_finds_the_right_answer(service: Service, worker: Worker, policy: str) -> None:
+    # nearly every trace is right at this temperature: what could be wrong is what was made of the traces
+    parameters = {**ASKED, "deepconf": {"N": 8, "warmup_traces": 4}, "slim_sc": {"N": 8}}[policy]
+    result = await service.client.solve(
+        SOLVED, policy=policy, parameters=parameters, answer_mode="integer", temperature=0.2
+    )
+    assert result.text == "848"
 
 
 async def test_four_of_them_at_once_share_one_worker(service: Service, worker: Worker) -> None:
