@@ -105,7 +105,7 @@ class Obedient(Gambit):
 
 
 def confidence(token: int) -> float:
-    return float(token % 97)
+    return 1.0 + token % 97  # 0 would say that the engine does not know it
 
 
 class Scene:

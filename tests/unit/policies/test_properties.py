@@ -54,9 +54,9 @@ def gambit(draw: st.DrawFn) -> dict[str, object]:
         "revive_ghosts": high_water < 1 and draw(st.booleans()),
         "revive_margin": draw(st.floats(0, 0.09)),
         "revive_interval": draw(st.integers(1, 100)),
-        "stable_thoughts": draw(st.integers(0, 3)),
+        "stable_thoughts": draw(st.integers(0, 3 if exchange or refill else 0)),
         "stable_within": draw(st.floats(0, 1)),
-        "reserve": draw(st.integers(0, capacity - 2 * exchange)),
+        "reserve": draw(st.integers(0, capacity - 2 * exchange if exchange else 0)),
     }
 
 
@@ -84,7 +84,7 @@ def deepconf(draw: st.DrawFn) -> dict[str, object]:
         "warmup_traces": draw(st.integers(1, n)),
         "eta": draw(st.floats(1, 100)),
         "tau": draw(st.floats(0.5, 1)),
-        "consensus_traces": draw(st.integers(1, 6)),
+        "consensus_traces": draw(st.integers(1, n)),
         "window": draw(st.integers(1, 200)),
         "weight": draw(st.sampled_from(["mean", "tail", "bottom", "lowest", "majority"])),
         "bottom": draw(st.floats(0, 1)),
