@@ -112,10 +112,7 @@ ACCURACY, ACTIONS = "right, 95 % interval", "branches / prunings / stops / evict
 
 def accuracy(row: Mapping[str, object]) -> str:
     """For the column ACCURACY."""
-    interval = row["interval"]
-    assert isinstance(interval, Sequence)
-    low, high = interval
-    return f"{row['right']}/{row['requests']} = {row['accuracy']:.3f} [{low:.3f}, {high:.3f}]"
+    return f"{row['right']}/{row['requests']} = {_with_interval(row, 3)}"
 
 
 def share(of: object) -> str:
@@ -125,10 +122,14 @@ def share(of: object) -> str:
 
 def short(row: Mapping[str, object]) -> str:
     """Accuracy and tokens in one cell."""
+    return f"{_with_interval(row, 2)} · {thousands(row['generated'], 1)}"
+
+
+def _with_interval(row: Mapping[str, object], digits: int) -> str:
     interval = row["interval"]
     assert isinstance(interval, Sequence)
     low, high = interval
-    return f"{row['accuracy']:.2f} [{low:.2f}, {high:.2f}] · {float(str(row['generated'])) / 1000:.1f} k"
+    return f"{row['accuracy']:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def actions(row: Mapping[str, object]) -> str:
@@ -144,7 +145,7 @@ def times(row: Mapping[str, object], name: str, *quantiles: int) -> str:
     return " / ".join(f"{values[f'p{q}']:.1f}" for q in quantiles)
 
 
-def thousands(tokens: object) -> str:
+def thousands(tokens: object, digits: int = 2) -> str:
     """Tokens, in thousands."""
     assert isinstance(tokens, float)
-    return f"{tokens / 1000:.2f} k"
+    return f"{tokens / 1000:.{digits}f} k"

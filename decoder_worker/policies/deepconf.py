@@ -142,20 +142,16 @@ class DeepConfParameters(Parameters):
     )
 
     def conflicts(self, limits: Limits) -> Iterable[Conflict]:
-        if self.mode == "online" and self.warmup_traces > self.N:
-            yield Conflict(
-                "warmup_traces",
-                frozenset({"warmup_traces", "N", "mode"}),
-                f"must be a whole number from 1 to {self.N} (N) when mode is online, "
-                f"not {self.warmup_traces}",
-            )
-        if self.mode == "online" and self.consensus_traces > self.N:
-            yield Conflict(
-                "consensus_traces",
-                frozenset({"consensus_traces", "N", "mode"}),
-                f"must be a whole number from 1 to {self.N} (N) when mode is online, "
-                f"not {self.consensus_traces}",
-            )
+        if self.mode == "offline":
+            return
+        counts = {"warmup_traces": self.warmup_traces, "consensus_traces": self.consensus_traces}
+        for name, count in counts.items():
+            if count > self.N:
+                yield Conflict(
+                    name,
+                    frozenset({name, "N", "mode"}),
+                    f"must be a whole number from 1 to {self.N} (N) when mode is online, not {count}",
+                )
 
 
 @lru_cache(maxsize=4096)  # every finish looks at all answers again

@@ -16,7 +16,7 @@ A branch completes when it finishes, not at the next check: the M-th one ends th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from decoder_worker.answers.votes import Candidate, Decision, best
@@ -141,11 +141,10 @@ class SartParameters(SartNoPruneParameters):
 
 @dataclass(frozen=True, slots=True)
 class SartState:
-    """earliest: the branches that completed in the first engine step that completed any. exploit: whether the
-    second phase has begun."""
+    """earliest: the branches that completed in the first engine step that completed any. With them the second
+    phase begins, at the next check."""
 
     earliest: tuple[int, ...] = ()
-    exploit: bool = False
 
 
 class SartNoPrune(Policy[SartState]):
@@ -172,7 +171,7 @@ class SartNoPrune(Policy[SartState]):
             case Started():
                 return Step(state, (SpawnRoot(),) * self.parameters.N)
             case TracesFinished(nodes=nodes):
-                state = state if state.earliest else replace(state, earliest=nodes)
+                state = state if state.earliest else SartState(earliest=nodes)
                 return Step(state, (Finish(),) if self._over(view) else ())
             case EngineIdle():
                 return Step(state, (Finish(),))
@@ -210,11 +209,10 @@ class Sart(SartNoPrune):
         """Every T steps: a change of phase first, then completions, then prunings by the threshold now in
         force. A branch without a reward yet is not pruned."""
         p = self.parameters
-        if state.earliest and not state.exploit:
-            state = replace(state, exploit=True)
+        exploit = bool(state.earliest)
         # at each check: scores may come later than the completion whose reward they make up
-        threshold = self._reward_of(state.earliest, view) if state.exploit else p.alpha
-        most = p.N - 1 if state.exploit else p.most_pruned
+        threshold = self._reward_of(state.earliest, view) if exploit else p.alpha
+        most = p.N - 1 if exploit else p.most_pruned
         lowest_first = ranked(view.in_state(NodeState.LIVE), p.reward)[::-1]
         hopeless = [trace for trace in lowest_first if self._is_below(trace, threshold)]
         hopeless = hopeless[: max(0, most - view.count(NodeState.PRUNED))]
