@@ -11,6 +11,7 @@ from decoder_worker.engine.base import EngineError
 from decoder_worker.engine.boundaries import BLANK_LINE
 from thoughtbeam.runtime import vllm_life
 
+_OVERRIDABLE = frozenset({"enforce_eager", "kv_cache_memory_bytes", "distributed_executor_backend"})
 _DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
@@ -65,10 +66,13 @@ def engine_arguments(config: VllmConfig, *, on_cpu: bool) -> dict[str, Any]:
         "scheduling_policy": "priority",
         "worker_extension_cls": "decoder_worker.engine.vllm_hooks.CaptureExtension",
         **vllm_life.device_arguments(
-            on_cpu=on_cpu, block_size=config.block_size, gpu_memory=config.gpu_memory
+            on_cpu=on_cpu,
+            block_size=config.block_size,
+            gpu_memory=config.gpu_memory,
+            tensor_parallel=config.tensor_parallel,
         ),
     }
-    taken = sorted(arguments.keys() & config.options.keys() - {"enforce_eager", "kv_cache_memory_bytes"})
+    taken = sorted(arguments.keys() & config.options.keys() - _OVERRIDABLE)
     if taken:
         raise EngineError(f"options: {', '.join(taken)} cannot be set here", fatal=True)
     return {**arguments, **config.options}

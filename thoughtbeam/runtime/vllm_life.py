@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -10,7 +11,7 @@ import re
 import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from thoughtbeam.runtime.parent_watch import starting_engine
@@ -29,6 +30,9 @@ _ENVIRONMENT = {
 }
 _CPU_BLOCK_SIZE = 32  # vLLM's smallest on CPU: little is computed again, short branches share finely
 _CPU_KV_BYTES = 1 << 30
+# On a CPU vLLM would run the model in a process beside the engine core, each polling for the other: on two
+# cores that costs a quarter of the speed, and starves all other processes for seconds.
+_IN_ENGINE_CORE = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 _REASON_LENGTH = 500  # characters of vLLM's own message in ours
 _LAST_SOCKETS = 1.0  # seconds for them to be closed
 _TIDY_UP = 4.0  # seconds that an engine core has for it
@@ -58,14 +62,18 @@ def check_version(version: str) -> None:
         warnings.warn(f"vLLM {version} is not one of the tested releases, 0.25.1 and 0.32.0", stacklevel=3)
 
 
-def device_arguments(*, on_cpu: bool, block_size: int, gpu_memory: float) -> dict[str, Any]:
+def device_arguments(
+    *, on_cpu: bool, block_size: int, gpu_memory: float, tensor_parallel: int = 1
+) -> dict[str, Any]:
     """Those of vLLM's AsyncEngineArgs that hang on the device. block_size: tokens of a KV block; 0: the best
-    on a CPU, vLLM's own choice on a GPU. gpu_memory: share of a GPU's memory, in (0, 1]."""
+    on a CPU, vLLM's own choice on a GPU. gpu_memory: share of a GPU's memory, in (0, 1]. tensor_parallel:
+    devices that share the model."""
     if not on_cpu:
         chosen = {"block_size": block_size} if block_size else {}
         return {"gpu_memory_utilization": gpu_memory, **chosen}
     kv = {} if "VLLM_CPU_KVCACHE_SPACE" in os.environ else {"kv_cache_memory_bytes": _CPU_KV_BYTES}
-    return {"enforce_eager": True, "block_size": block_size or _CPU_BLOCK_SIZE, **kv}
+    executor = {"distributed_executor_backend": _IN_ENGINE_CORE} if tensor_parallel == 1 else {}
+    return {"enforce_eager": True, "block_size": block_size or _CPU_BLOCK_SIZE, **kv, **executor}
 
 
 def reason_of(error: Exception) -> str:
@@ -103,10 +111,27 @@ def start_llm(vllm_config: Any) -> Any:
     # processes inherit a mask that keeps SIGINT from them.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with starting_engine():
+        with starting_engine(), _threads_of_the_model(vllm_config):
             return AsyncLLM.from_vllm_config(vllm_config, disable_log_stats=True)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextlib.contextmanager
+def _threads_of_the_model(vllm_config: Any) -> Iterator[None]:
+    """Around the start of an engine core that runs the model itself, on a CPU: it inherits the OpenMP
+    settings that vLLM gives to processes of its own. One thread alone is bound to no core, unless the user
+    says so (VLLM_CPU_OMP_THREADS_BIND): it runs where there is room."""
+    if vllm_config.parallel_config.distributed_executor_backend != _IN_ENGINE_CORE:
+        yield
+        return
+    from vllm.utils.ompmultiprocessing import OMPProcessManager
+
+    manager = OMPProcessManager(vllm_config)
+    with manager.configure_omp_envs(rank=0, local_rank=0):
+        if manager.auto_setup and os.environ.get("OMP_NUM_THREADS") == "1":
+            os.environ["OMP_PROC_BIND"] = "false"
+        yield
 
 
 def shut_down_llm(llm: Any) -> None:

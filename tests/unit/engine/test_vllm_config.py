@@ -51,7 +51,19 @@ def test_arguments_on_cpu_and_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cpu["block_size"] == 32
     assert cpu["kv_cache_memory_bytes"] == 1 << 30
     assert "enforce_eager" not in gpu
+    assert "distributed_executor_backend" not in gpu
     assert gpu["gpu_memory_utilization"] == 0.9
+
+
+def test_on_a_cpu_one_process_schedules_and_runs_the_model_unless_several_share_it() -> None:
+    def executor(**change: Any) -> str | None:
+        return engine_arguments(VllmConfig("m", **change), on_cpu=True).get("distributed_executor_backend")
+
+    alone = executor()
+    assert alone is not None
+    assert alone.endswith("UniProcExecutor")
+    assert executor(tensor_parallel=2) is None
+    assert executor(options={"distributed_executor_backend": "mp"}) == "mp"
 
 
 @pytest.mark.parametrize(
