@@ -14,10 +14,12 @@ _LETTER = f"(?:{_CAPITAL}|{_SMALL})"
 _MARKED = rf"[(\[]?\s*{_LETTER}\s*[)\]]?"
 _FILLER = r"(?:(?i:option|choice|letter|answer|the|clearly|therefore|thus|indeed|likely|most|actually)\s+)*"
 
+_NOT = r"(?<!(?i:not)\s)(?<!(?i:n['’]t)\s)"
+
 _SAID = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
-        rf"\b(?i:answer|choice|option)\b[^\n.;]{{0,40}}?(?:\b(?:is|be)\b|[:=])\s*{_FILLER}:?\s*{_MARKED}",
+        rf"\b(?i:answer|choice|option)\b[^\n.;]{{0,40}}?(?:{_NOT}\b(?:is|be)\b|[:=])\s*{_FILLER}:?\s*{_MARKED}",
         rf"\b(?i:answer)\s+{_MARKED}\s*(?:[.,;]|$)",
         rf"(?i:<answer>)\s*{_MARKED}\s*(?i:</answer>)",
         rf"(?<![^\W_]){_MARKED}\s+is\s+(?:the\s+)?(?:correct|right|best|answer)\b",
@@ -28,8 +30,8 @@ _ENDING = re.compile(r"(?<!\w)(?P<capital>[A-Z])(?P<small>)\W*\Z")
 _BRACKETED = re.compile(r".*\((?P<capital>[A-Z])\)(?P<small>)", re.DOTALL)
 # longer ones would be divided up among the patterns' own spaces in every way that there is
 _SPACES = re.compile(r"\s{2,}")
-_DRESS = re.compile(rf"{FONT}|[{{}}$*_`]|\\[(),;:! \[\]]")
-_BLANKS = re.compile(r"[^\S\n]+")
+_DRESS = re.compile(rf"{FONT}|[{{}}$*_`]|\\[()!\[\]]")
+_BLANKS = re.compile(r"(?:[^\S\n]|\\[,;: ])+")
 
 
 def choice(text: str) -> str | None:

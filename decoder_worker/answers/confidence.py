@@ -3,7 +3,8 @@
 
 A token's confidence is minus the mean log-probability of the top 20 tokens at its place. A group is a sliding
 window of tokens, its confidence their mean; only full windows count. A trace that is shorter than one window
-has its overall mean instead.
+has its overall mean instead. Where the engine does not know a token's confidence, because its logits are not
+finite, it says 0, which counts as such in groups and traces.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import Any, Literal
 import numpy as np
 
 Measure = Literal["mean", "tail", "bottom", "lowest"]
-MEASURES: tuple[Measure, ...] = ("mean", "tail", "bottom", "lowest")
 
 
 def of_thought(confidences: Sequence[float]) -> float:

@@ -176,8 +176,7 @@ def _form(answer: str, mode: AnswerMode) -> _Form:
     bare = _LETTER.sub(r"\1", without_unit(text))
     number = exact_number(bare)
     if number is not None:
-        # an expression has no other bases
-        return _Form(number, str(number) if "_" in bare else bare)
+        return _Form(number, str(number))  # an expression knows no bases, no mixed numbers, no periods
     if mode is AnswerMode.INTEGER or _is_prose(bare):
         return _Form(_words(text), None)
     return _Form(_BLANK.sub("", bare), bare)

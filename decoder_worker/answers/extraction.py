@@ -21,7 +21,8 @@ _INTEGER = re.compile(
     """,
     re.VERBOSE,
 )
-_FRACTION = re.compile(r"\\frac\s*\{[^{}]*\}\s*\{[^{}]*\}")
+_FRACTION = re.compile(r"\\frac\s*\{[^{}]*\}\s*\{[^{}]*\}|(?<![\d,.])\d[\d,.]*(?:\s*/\s*\d[\d,.]*)+")
+_EXPONENT = re.compile(r"(?<=\^)\s*(?:\{[^{}]*\}|[-+]?\w+)")
 _MODULUS = re.compile(r"\s*\(?\\?(?<![a-zA-Z])[bp]?mod(?![a-zA-Z]).*$", re.DOTALL)
 _MODULUS_IN_TEXT = re.compile(r"\(?\s*\\?\b(?:[bp]?mod|modulo)\s*\{?\s*[\d,]*\d\}?\s*\)?")
 _EQUALS = re.compile(r"=|\\equiv(?![a-zA-Z])")
@@ -72,7 +73,11 @@ def extract(text: str, mode: str, *, finish: str, regex: str | None = None) -> s
 
 
 def _without_last_word(text: str) -> str:
-    return text.removesuffix(text.rsplit(maxsplit=1)[-1]) if text else text
+    """The text without a last word that may be half a word; a box that is complete stays."""
+    if not text:
+        return text
+    last_word = len(text) - len(text.rsplit(maxsplit=1)[-1])
+    return text[: max([last_word, *(box.end for box in boxes(text))])]
 
 
 def _last_box(text: str) -> str | None:
@@ -87,7 +92,8 @@ def _integer(text: str, cut: bool) -> str | None:
         stated = _EQUALS.split(_MODULUS.sub("", normalise(boxed)))[-1]
         return _whole(without_unit(stated.strip()))
     text = _without_last_word(text) if cut else text
-    numbers = _INTEGER.findall(_MODULUS_IN_TEXT.sub(" ", _FRACTION.sub(" ", normalise(text))))
+    whole = _EXPONENT.sub("", _FRACTION.sub(" ", normalise(text)))
+    numbers = _INTEGER.findall(_MODULUS_IN_TEXT.sub(" ", whole))
     return _whole(numbers[-1]) if numbers else None
 
 

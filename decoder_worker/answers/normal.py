@@ -132,6 +132,8 @@ _RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
         (r"\\rbrace(?![a-zA-Z])", r"\\}"),
         # longer runs of spaces would be divided up in every way that there is
         (r"\s+", " "),
+        # a pair, an interval: not a number with thousands in brackets
+        (r"^\s*\(\s*-?\d{1,3}(?:,-?\d{3})+\s*\)\s*$", lambda m: m[0].replace(",", ", ")),
         (r"\s*,?\s*\\text\{\s*,?\s*(?:and|or|,)\s*\}\s*", ", "),
         (r"\s*,?\s+(?:and|or)\s+", ", "),
         # in a list with spaces the commas without are those of thousands
@@ -155,9 +157,13 @@ _WORD_UNIT = re.compile(
 _MOST_UNITS = 10  # one after the other
 # words that change what a number before them means
 _NO_UNITS = frozenset(
-    """hundred thousand million billion trillion dozen pi mod sqrt times choose over base or and if for is are
-    more less than least most not to sin cos tan log ln exp e i""".split()  # noqa: SIM905
+    """hundred hundreds thousand thousands million millions billion billions trillion trillions dozen
+    dozens lakh crore half halves third thirds fifth fifths sixth sixths eighth eighths tenth tenths
+    hundredth hundredths thousandth thousandths squared cubed factorial odd even prime pi mod sqrt times
+    choose over base or and if for is are more less than least most not to sin cos tan cot sec csc
+    arcsin arccos arctan sinh cosh tanh log ln exp e i""".split()  # noqa: SIM905
 )
+_UNFINISHED = tuple("=<>,;:+-*^_(")  # nothing measured can end in these: what follows is part of the answer
 
 
 def normalise(answer: str) -> str:
@@ -191,10 +197,11 @@ def without_unit(text: str) -> str:
     """A normalised answer without the unit at its end: `35 \\text{ cm}^2`, `12 miles per hour`, `28%`."""
     for _ in range(_MOST_UNITS):
         unit = _TEXT_UNIT.search(text) or _WORD_UNIT.search(text)
-        if unit is None or unit.start() == 0:
+        if unit is None:
             break
+        measured = text[: unit.start()].rstrip()
         words = re.findall(r"[a-z]+", (unit[1] or "").lower())
-        if _NO_UNITS.intersection(words):
+        if not measured or measured.endswith(_UNFINISHED) or _NO_UNITS.intersection(words):
             break
-        text = text[: unit.start()]
+        text = measured
     return text

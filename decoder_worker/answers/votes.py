@@ -15,7 +15,6 @@ from typing import Literal
 from decoder_worker.answers.confidence import Measure, measure, percentile
 
 Aggregate = Literal["mean", "last", "min", "product"]
-AGGREGATES: tuple[Aggregate, ...] = ("mean", "last", "min", "product")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,7 @@ def tally(
     ranked = []
     for group, members in by_group.items():
         members.sort(key=lambda m: (-m[0], m[1].order))
-        # summed in order of finishing, so that the sum does not depend on how the members came
-        weight = sum(w for w, _ in sorted(members, key=lambda m: m[1].order))
+        weight = fsum(w for w, _ in members)  # whatever their order: rounding decides no tie
         backed = sum((backing or {}).get(c.node, 0) for _, c in members)
         earliest = min(c.order for _, c in members)
         nodes = tuple(c.node for _, c in members)
@@ -98,14 +96,14 @@ def weighted(candidates: Sequence[Candidate], by: Aggregate = "mean") -> Decisio
     """Weight = the trace's score: its mean (Gambit, arXiv 2608.08020; STEP, arXiv 2601.09093), or one of the
     aggregations of REBASE (arXiv 2408.00724). A trace without a scored thought votes with the mean weight of
     the others, 1 if there are none."""
-    return tally(candidates, _filled([_score(c, by) for c in candidates]))
+    return tally(candidates, filled([_score(c, by) for c in candidates]))
 
 
 def decorrelated(candidates: Sequence[Candidate]) -> Decision:
     """Weight = mean score × (1/L) Σ_t 1/m_t, with L the trace's total length and m_t the number of finished
     traces that share its position t, so that what ten branches have in common is not counted ten times.
     Missing scores as in `weighted`, which this equals when no two traces share a position."""
-    scores = _filled([c.mean_score for c in candidates])
+    scores = filled([c.mean_score for c in candidates])
     unshared = _unshared([c.path for c in candidates])
     return tally(candidates, [score * share for score, share in zip(scores, unshared, strict=True)])
 
@@ -116,7 +114,7 @@ def best(candidates: Sequence[Candidate], by: Aggregate) -> Decision:
     by: which of a trace's scores. A group weighs as much as its best trace. A trace without a scored thought
     has the mean of the others, 1 if there are none, so that without any score this is the majority.
     """
-    scores = _filled([_score(c, by) for c in candidates])
+    scores = filled([_score(c, by) for c in candidates])
     first: dict[int | None, int] = {}
     for i in sorted(range(len(candidates)), key=lambda i: (-scores[i], candidates[i].order)):
         first.setdefault(candidates[i].group, i)
@@ -208,7 +206,7 @@ def _by_confidence(
     voters = kept if any(c.group is not None for c in kept) else everyone
     if by == "majority":
         return majority(voters)
-    return tally(voters, _filled([measure(c.confidences, by, window, bottom) for c in voters]))
+    return tally(voters, filled([measure(c.confidences, by, window, bottom) for c in voters]))
 
 
 def _unshared(paths: Sequence[tuple[tuple[int, int], ...]]) -> list[float]:
@@ -232,7 +230,7 @@ def _unshared_part(path: tuple[tuple[int, int], ...], ends: Mapping[int, Sequenc
     return total / start if start else 1.0
 
 
-def _filled(scores: Sequence[float | None]) -> list[float]:
+def filled(scores: Sequence[float | None]) -> list[float]:
     """Missing scores replaced by the mean of the others, 1 if there are none."""
     known = [score for score in scores if score is not None]
     default = fsum(known) / len(known) if known else 1.0  # whatever their order

@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 
 from decoder_worker.answers.confidence import Measure, falls_below, measure, percentile
 from decoder_worker.answers.normal import normalise
-from decoder_worker.answers.votes import Candidate, Decision, confident, confident_offline
+from decoder_worker.answers.votes import Candidate, Decision, confident, confident_offline, filled
 from decoder_worker.policies.base import (
     EngineIdle,
     Finish,
@@ -257,18 +257,13 @@ class DeepConf(Policy[DeepConfState]):
         """Whether one answer has a share of τ of the weight of all votes so far."""
         s = state.threshold
         voting = [(n, c) for n, c, low in state.finished if s is None or low is None or low >= s]
-        known = [c for _, c in voting if c is not None]
-        default = fsum(known) / len(known) if known else 1.0
-        weights: dict[str, float] = {}
-        votes = 0
-        for node, confidence in voting:
+        by_answer: dict[str, list[float]] = {}
+        for (node, _), weight in zip(voting, filled([c for _, c in voting]), strict=True):
             answer = view[node].answer
             if answer is not None:
-                votes += 1
-                spelling = _spelling(answer)
-                weights[spelling] = weights.get(spelling, 0.0) + (
-                    default if confidence is None else confidence
-                )
-        everything = sum(weights.values())
+                by_answer.setdefault(_spelling(answer), []).append(weight)
+        votes = sum(map(len, by_answer.values()))
+        shares = [fsum(weights) for weights in by_answer.values()]
+        everything = fsum(shares)
         enough = votes >= self.parameters.consensus_traces and everything > 0
-        return enough and max(weights.values()) >= self.parameters.tau * everything
+        return enough and max(shares) >= self.parameters.tau * everything

@@ -372,6 +372,12 @@ EQUAL = [
     (r"\mathbf{\frac{1}{2}}", "0.5"),
     (r"\boldsymbol{\sqrt{2}}", r"\sqrt2"),
     (r"{\rm No}", "no"),
+    ("(1,100)", "(1, 100)"),
+    ("(-1,100,200)", "(-1, 100, 200)"),
+    (r"0.1\overline{6}", r"\frac{1}{2\sqrt{9}}"),
+    ("2 2/3", r"\frac{8}{\sqrt{9}}"),
+    ("1 000 000", r"\sqrt{10^{12}}"),
+    (r"\text{T}, \text{F}", r"\text{F}, \text{T}"),
     (r"35~{\rm cm}", "35"),
     (r"\textcolor{blue}{\frac{3}{4}}", "0.75"),
 ]
@@ -543,6 +549,18 @@ UNEQUAL = [
     ("No", "no solution"),
     (r"2\mathbf{i}+3\mathbf{j}", r"2\mathbf{i}+3\mathbf{k}"),
     (r"2\mathbf{i}+3\mathbf{j}", "2"),
+    # what follows a comma or a sign of relation is no unit, and neither is a word that changes the value
+    (r"\text{T}, \text{F}", r"\text{T}, \text{G}"),
+    (r"\text{A} \text{ and } \text{B}", r"\text{A} \text{ and } \text{C}"),
+    (r"x = \text{even}", r"x = \text{odd}"),
+    (r"n \ge 3 \text{ odd}", r"n \ge 3 \text{ even}"),
+    ("5 millions", "5"),
+    ("5 factorial", "5"),
+    ("7 tenths", "7"),
+    ("2 arctan x", "2 arcsin x"),
+    ("2 arctan x", "2"),
+    ("(2,100)", "2100"),
+    ("(-1,100)", "-1100"),
 ]
 
 # all that a trace generated, mode, reason of its end, the reference answer; None: it has none
@@ -598,6 +616,8 @@ TRACES = [
     (r"</think>\boxed{(B)}", "choice", "stop", "B"),
     (r"</think>\boxed{B.}", "choice", "stop", "B"),
     (r"</think>$\boxed{\mathrm{(B) }12}$", "choice", "stop", "B"),
+    (r"</think>It is \boxed{B}", "choice", "length", "B"),
+    (r"</think>\boxed{A}, no, it is \boxed{B}. Beca", "choice", "length", "B"),
     ("</think>(B)", "choice", "stop", "B"),
     ("</think>B.", "choice", "stop", "B"),
     ("</think>B", "choice", "stop", "B"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoder_worker.answers.confidence import MEASURES, Measure, falls_below, measure, of_thought, percentile
+from decoder_worker.answers.confidence import Measure, falls_below, measure, of_thought, percentile
 
 # groups of 3: 4, 5, 3, 2, 4, 6
 TRACE = [3.0, 5.0, 4.0, 6.0, -1.0, 1.0, 12.0, 5.0]
@@ -41,7 +42,7 @@ def test_the_bottom_has_one_group_at_least() -> None:
     assert measure(TRACE, "bottom", window=3, bottom=1.0) == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize("by", MEASURES)
+@pytest.mark.parametrize("by", get_args(Measure))
 def test_a_trace_shorter_than_a_group_has_its_mean(by: Measure) -> None:
     assert measure([1.0, 2.0, 6.0], by, window=4) == pytest.approx(3.0)
     assert measure([1.0, 2.0, 6.0], by, window=3) == pytest.approx(3.0)

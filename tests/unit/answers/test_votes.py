@@ -6,7 +6,7 @@ import itertools
 import random
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from decoder_worker.answers.candidates import candidate
 from decoder_worker.answers.votes import (
-    AGGREGATES,
     Aggregate,
     Candidate,
     Decision,
@@ -36,8 +35,8 @@ Vote = Callable[[Sequence[Candidate]], Decision]
 VOTES: dict[str, Vote] = {
     "majority": majority,
     "weighted": weighted,
-    **{f"weighted by {by}": lambda rows, by=by: weighted(rows, by) for by in AGGREGATES},
-    **{f"best by {by}": lambda rows, by=by: best(rows, by) for by in AGGREGATES},
+    **{f"weighted by {by}": lambda rows, by=by: weighted(rows, by) for by in get_args(Aggregate)},
+    **{f"best by {by}": lambda rows, by=by: best(rows, by) for by in get_args(Aggregate)},
     "decorrelated": decorrelated,
     **{
         f"confident {by}": lambda rows, by=by: confident(rows, by, window=3, threshold=4.0)
@@ -420,6 +419,11 @@ class TestTies:
     def test_then_the_earliest_finished(self, vote) -> None:  # type: ignore[no-untyped-def]
         rows = candidates((1, 0.5), (0, 0.5))
         assert [g.group for g in vote(rows).groups] == [1, 0]
+
+    def test_rounding_decides_none(self, vote) -> None:  # type: ignore[no-untyped-def]
+        # added up as they come, 0.3 + 0.2 + 0.1 is less than 0.1 + 0.2 + 0.3
+        rows = candidates((0, 0.3), (0, 0.2), (0, 0.1), (1, 0.1), (1, 0.2), (1, 0.3))
+        assert [g.group for g in vote(rows).groups] == [0, 1]
 
     def test_the_order_in_which_traces_come_does_not_matter(self, vote) -> None:  # type: ignore[no-untyped-def]
         rows = candidates((0, 0.1), (1, 0.7), (0, 0.2), (1, None), (None, 0.3), (2, 0.7))
