@@ -10,7 +10,9 @@ In the first phase (explore) few branches are pruned, by the fixed threshold α;
 the second (exploit), with α′ = its reward. The paper's B, the branches that decode at once, are the worker's
 slots, and its order of service is theirs (slots.py).
 
-A branch completes when it finishes, not at the next check: the M-th one ends the request at once.
+This project's choices: a branch completes when it finishes, not at the next check, so that the M-th one ends
+the request at once; where fewer may be pruned than are too low, the lowest are; a branch whose reward has not
+come yet is not pruned.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ from decoder_worker.tree_view import Trace, TreeView
 from tree_store.model import NodeState
 
 PAPER = "arXiv 2505.13326"
+# By which the mean of equal scores may miss them.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +179,6 @@ class SartNoPrune(Policy[SartState]):
                 return Step(state, (Finish(),) if self._over(view) else ())
             case EngineIdle():
                 return Step(state, (Finish(),))
-            case StepsPassed():
-                return self._check(state, view)
             case _:
                 return Step(state)
 
@@ -190,9 +192,6 @@ class SartNoPrune(Policy[SartState]):
         pruned = view.count(NodeState.PRUNED) + more_pruned
         return completed >= self.parameters.completions or completed + pruned >= self.parameters.N
 
-    def _check(self, state: SartState, view: TreeView) -> Step[SartState]:
-        return Step(state)
-
 
 class Sart(SartNoPrune):
     name = "sart"
@@ -205,9 +204,14 @@ class Sart(SartNoPrune):
     def check_every(self) -> int:
         return self.parameters.interval
 
+    def step(self, state: SartState, view: TreeView, observation: Observation) -> Step[SartState]:
+        if isinstance(observation, StepsPassed):
+            return self._check(state, view)
+        return SartNoPrune.step(self, state, view, observation)
+
     def _check(self, state: SartState, view: TreeView) -> Step[SartState]:
         """Every T steps: a change of phase first, then completions, then prunings by the threshold now in
-        force. A branch without a reward yet is not pruned."""
+        force."""
         p = self.parameters
         exploit = bool(state.earliest)
         # at each check: scores may come later than the completion whose reward they make up
@@ -228,4 +232,4 @@ class Sart(SartNoPrune):
 
     def _is_below(self, trace: Trace, threshold: float) -> bool:
         value = reward(trace, self.parameters.reward)
-        return value is not None and value < threshold
+        return value is not None and value < threshold - ROUNDING

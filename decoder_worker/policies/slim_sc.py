@@ -24,7 +24,15 @@ import numpy as np
 from decoder_worker.answers.votes import Candidate, Decision, majority
 from decoder_worker.policies.base import Observation, Policy, Prune, Step, ThoughtsEmbedded
 from decoder_worker.policies.independent import independent_step
-from decoder_worker.policies.parameters import MOST_TRACES, Parameters, choice, integer, real
+from decoder_worker.policies.parameters import (
+    MOST_TRACES,
+    Conflict,
+    Limits,
+    Parameters,
+    choice,
+    integer,
+    real,
+)
 from decoder_worker.tree_view import Trace, TreeView
 from tree_store.model import NodeState
 
@@ -86,6 +94,16 @@ class SlimScParameters(Parameters):
         tiny="diversity",
         choices=("random", "diversity"),
     )
+
+    def conflicts(self, limits: Limits) -> Iterable[Conflict]:
+        if (self.start_after + 1) * self.shortest >= limits.max_context:
+            most = (limits.max_context - 1) // self.shortest - 1
+            yield Conflict(
+                "start_after",
+                frozenset({"start_after", "shortest"}),
+                f"must be a whole number from 0 to {most} (no trace has more thoughts of {self.shortest} "
+                f"tokens, shortest), not {self.start_after}",
+            )
 
 
 @dataclass(frozen=True, slots=True)

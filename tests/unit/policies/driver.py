@@ -78,6 +78,7 @@ class Driver:
         self._reload = reload
         self._state = policy.initial(seed)
         self._queue: deque[Trace] = deque()
+        self._spawned: Counter[str] = Counter()  # roots and branches that the policy asked for
         self._answered: Counter[int] = Counter()  # thoughts that have come back from the scorer, by node
 
     # ---- what happens
@@ -201,8 +202,10 @@ class Driver:
     def _act(self, action: Action) -> None:
         match action:
             case SpawnRoot():
+                self._spawned["roots"] += 1
                 self._queue.append(self.view.add_root())
             case Branch(parent=parent):
+                self._spawned["branches"] += 1
                 self._queue.append(self.view.add_branch(self.view[parent]))
             case Prune(node=node):
                 self.view.move(self.view[node], NodeState.PRUNED)
@@ -232,7 +235,7 @@ class Driver:
     def counts(self) -> Counter[str]:
         """Nodes, roots, branches, and nodes by state."""
         counts = Counter({state.value: self.view.count(state) for state in NodeState})
-        counts.update(nodes=len(self.view), roots=self.view.roots, branches=len(self.view) - self.view.roots)
+        counts.update(nodes=len(self.view), **self._spawned)
         return counts
 
     @property
@@ -244,6 +247,7 @@ class Driver:
         counts = self.counts
         assert self.ended
         assert counts["nodes"] == counts["roots"] + counts["branches"]
+        assert counts["roots"] == self.view.roots
         assert counts["nodes"] == counts["finished"] + counts["pruned"] + counts["cancelled"]
 
     def candidates(self, groups: Mapping[str, int]) -> list[Candidate]:

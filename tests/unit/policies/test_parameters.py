@@ -121,6 +121,7 @@ def test_what_can_never_act_is_refused(overrides: dict[str, object], blamed: str
     ("name", "overrides", "blamed"),
     [
         ("slim_sc", {"start_after": 32_768.0}, "start_after"),
+        ("slim_sc", {"start_after": 99.0, "shortest": 328.0}, "start_after"),
         ("deepconf", {"N": 24.0, "consensus_traces": 25.0}, "consensus_traces"),
         ("deepconf", {"N": 24.0, "warmup_traces": 25.0}, "warmup_traces"),
     ],

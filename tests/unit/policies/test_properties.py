@@ -254,12 +254,16 @@ AnythingHappens.TestCase.settings = settings(max_examples=150, stateful_step_cou
 TestAnythingHappens = AnythingHappens.TestCase
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "overrides"), [*((name, {}) for name in NAMES), ("slim_sc", {"pruning": "random"})]
+)
 @pytest.mark.parametrize("world", WORLDS)
-def test_the_same_seed_gives_the_same_search(name: str, world: type[RandomWorld]) -> None:
+def test_the_same_seed_gives_the_same_search(
+    name: str, overrides: dict[str, object], world: type[RandomWorld]
+) -> None:
     logs = []
     for _ in range(2):
-        driver = Driver(policy(name), slots=16, seed=7)
+        driver = Driver(policy(name, **overrides), slots=16, seed=7)
         play(driver, world(seed=1), kv=400)
         logs.append(driver.log)
     assert logs[0] == logs[1]

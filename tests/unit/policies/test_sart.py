@@ -185,13 +185,22 @@ class UniformWorld(RandomWorld):
 
 
 class TestNoPrune:
-    def test_checks_nothing(self) -> None:
-        driver = started("sart_no_prune")
+    def test_action_by_action(self) -> None:
+        """N = 6, so M = 3; nothing is checked and nobody pruned, however low."""
+        driver = Driver(policy("sart_no_prune", N=6))
         assert driver.policy.check_every == 0
-        driver.think(*((n, 0.01) for n in range(1, 7)))
-        assert driver.finish(1) == ()
-        assert driver.finish(2) == ()
-        assert driver.finish(3) == (Finish(),)
+        assert driver.start() == (SpawnRoot(),) * 6
+        assert driver.think((1, 0.01), (2, 0.6), (3, 0.3), (4, 0.9)) == ()
+        assert driver.finish(1, answer="7") == ()
+        assert driver.think((4, 0.7), (5, 0.4)) == ()
+        assert driver.finish(3, answer="7") == ()
+        assert driver.finish(4, answer="29") == (Finish(),)
+        driver.check_end()
+        assert driver.counts == driver.counts | {"finished": 3, "pruned": 0, "cancelled": 3}
+
+        # the highest reward answers, (0.9 + 0.7) / 2 of T4, against two that agree, the better with 0.3
+        votes = driver.vote(GROUPS).groups
+        assert [(v.group, v.weight) for v in votes] == [(0, pytest.approx(0.8)), (2, pytest.approx(0.3))]
 
     @pytest.mark.parametrize("seed", range(5))
     def test_with_m_of_n_it_samples_what_self_consistency_samples(self, seed: int) -> None:
@@ -224,12 +233,15 @@ class TestNoPrune:
             assert abs(seen - expected) <= 4 * sqrt(expected * (1 - expected) / runs) + 1 / runs
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_with_equal_rewards_sart_does_nothing_else(self, seed: int) -> None:
-        # every reward is 0.5, and so is α
+    @pytest.mark.parametrize("by", ["last", "min", "mean"])  # a product of equal scores is not their value
+    @pytest.mark.parametrize(("score", "alpha"), [(0.5, 0.5), (0.7, 0.7), (0.7, 0.3), (0.9, 0.9), (1.0, 0.5)])
+    def test_with_equal_rewards_sart_does_nothing_else(
+        self, score: float, alpha: float, by: str, seed: int
+    ) -> None:
         logs = []
-        for name, given in (("sart", {"alpha": 0.5}), ("sart_no_prune", {})):
-            driver = Driver(policy(name, N=9, M=4, **given), slots=5)
-            play(driver, ConstantWorld(seed))
+        for name, given in (("sart", {"alpha": alpha}), ("sart_no_prune", {})):
+            driver = Driver(policy(name, N=9, M=4, reward=by, **given), slots=5)
+            play(driver, ConstantWorld(seed, constant=score))
             driver.check_end()
             logs.append([e for e in driver.log if isinstance(e.observation, TracesFinished) or e.actions])
         assert logs[0] == logs[1]

@@ -52,11 +52,14 @@ class RandomWorld:
         return self._draw(trace, "answer").choice(("29", "52", "7", None))
 
 
+@dataclass(frozen=True, slots=True)
 class ConstantWorld(RandomWorld):
     """Every thought is worth the same: ranks are ties."""
 
+    constant: float = 0.5
+
     def score(self, trace: Trace) -> float | None:
-        return 0.5
+        return self.constant
 
     def confidences(self, trace: Trace, tokens: int) -> list[float]:
         return [0.1] * tokens
