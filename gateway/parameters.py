@@ -19,7 +19,7 @@ MAX_PARAMETERS = 100
 MAX_NAME_CHARS = 64
 MAX_VALUE_CHARS = 200
 # parameters that name a logical capacity, in traces
-CAPACITY = ("C", "N")
+CAPACITY = ("C", "N", "W")
 # integers above it do not survive the trip through a JSON number
 _EXACT = 2**53
 

@@ -10,8 +10,11 @@ import grpc
 import pytest
 from google.protobuf import struct_pb2
 
+from decoder_worker.policies import POLICIES
+from decoder_worker.policies.parameters import specs
 from gateway.catalogue import Catalogue
 from gateway.config import GatewayConfig
+from gateway.parameters import CAPACITY, capacity_of
 from gateway.validation import check_event_id, check_request, page_size
 from tests.unit.gateway.requests import REQUEST_ID, hello, reason_request
 from thoughtbeam.runtime.status import StatusError
@@ -338,6 +341,27 @@ def test_every_bad_field_is_named_at_once() -> None:
         "search.sampling.top_k",
         "search.budgets.deadline",
     }
+
+
+def policy_with(parameter: str) -> pb.Policy:
+    return pb.Policy(name="p", parameters=[pb.PolicyParameter(name=parameter, type="int")])
+
+
+def test_what_names_a_capacity_is_checked_against_the_workers_and_decides_which_of_them_can() -> None:
+    named = {
+        name
+        for policy in POLICIES.values()
+        for name, spec in specs(policy.parameters_type).items()
+        if spec.cap == "max_capacity"
+    }
+    assert named == set(CAPACITY)
+    for name in CAPACITY:
+        any_policy = Catalogue.of([hello(policies=[policy_with(name)])])
+        found = violations(lambda r, n=name: (search_set(policy="p")(r), param(n, 65)(r)), any_policy)
+        assert "at most 64" in found[f"search.parameters.{name}"]
+        asked = struct_pb2.Struct()
+        asked.update({name: 65})
+        assert capacity_of(asked) == 65
 
 
 def test_only_workers_of_the_model_count() -> None:
