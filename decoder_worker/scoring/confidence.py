@@ -14,14 +14,12 @@ from collections.abc import Sequence
 from decoder_worker.scoring.base import Deliver, ScoredRow
 from decoder_worker.scoring.info import ScorerInfo
 from decoder_worker.scoring.wire import BoundaryRow
-from thoughtbeam.runtime.scorers import CONFIDENCE
-
-K = 20
+from thoughtbeam.runtime.scorers import CONFIDENCE, CONFIDENCE_TOKENS
 
 
 def confidence_score(confidence: float) -> float:
     """The score of a thought. confidence: c above; 0 where it is not known."""
-    return max(0.0, 1.0 - math.log(K) / confidence) if confidence > 0 else 0.0
+    return max(0.0, 1.0 - math.log(CONFIDENCE_TOKENS) / confidence) if confidence > 0 else 0.0
 
 
 class ConfidenceScoring:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from thoughtbeam.runtime.scorers import PROCESS_REWARD
 from thoughtbeam.runtime.status import from_rpc_error
 from thoughtbeam.v1 import scoring_pb2 as pb
 
@@ -20,9 +21,6 @@ NOT_ANSWERED = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
 )
-
-
-PROCESS_REWARD = "process_reward"
 
 
 class ScorerMismatchError(RuntimeError):

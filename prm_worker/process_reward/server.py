@@ -8,12 +8,13 @@ from prm_worker.config import PrmWorkerConfig
 from prm_worker.process_reward.engine import PoolingEngine
 from prm_worker.process_reward.keeper import EngineKeeper
 from prm_worker.process_reward.launch import EngineConfig
-from prm_worker.process_reward.service import KIND, ProcessRewardService
+from prm_worker.process_reward.service import ProcessRewardService
 from prm_worker.process_reward.tokenizer import PromptTokenizer
 from prm_worker.scoring_service import SERVICE
 from prm_worker.stopping import stop_after_calls
 from thoughtbeam.runtime.log import EventLogger
 from thoughtbeam.runtime.rpc import start_server
+from thoughtbeam.runtime.scorers import PROCESS_REWARD
 from thoughtbeam.runtime.signals import stop_on_signals
 from thoughtbeam.runtime.tasks import task_group
 from thoughtbeam.v1.scoring_pb2_grpc import add_ScorerServiceServicer_to_server
@@ -52,7 +53,7 @@ async def serve(config: PrmWorkerConfig) -> None:
         log.info(
             "serving",
             port=server.port,
-            kind=KIND,
+            kind=PROCESS_REWARD,
             model=chosen.model,
             max_context=keeper.engine.max_context,
             max_texts=config.max_rows,

@@ -16,6 +16,7 @@ from prm_worker.process_reward.tokenizer import ChatError, PromptTokenizer
 from prm_worker.scorers.base import Float32Array
 from prm_worker.tensors import encode_scores
 from thoughtbeam.runtime.log import EventLogger
+from thoughtbeam.runtime.scorers import PROCESS_REWARD
 from thoughtbeam.runtime.status import StatusError, Violation, abort, invalid
 from thoughtbeam.runtime.tasks import task_group
 from thoughtbeam.v1 import scoring_pb2 as pb
@@ -23,7 +24,6 @@ from thoughtbeam.v1 import scoring_pb2_grpc
 
 log = EventLogger("prm_worker.process_reward.service")
 
-KIND = "process_reward"
 _RETRY_SECONDS = 2.0  # while an engine starts, which takes some ten seconds
 
 
@@ -59,9 +59,11 @@ class ProcessRewardService(scoring_pb2_grpc.ScorerServiceServicer):
         self, request: pb.ScoreRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ScoreResponse:
         """FAILED_PRECONDITION with WRONG_SCORER_KIND: a text scorer reads no hidden rows."""
-        message = f"this scorer is of kind {KIND} and scores texts: call ScoreText"
+        message = f"this scorer is of kind {PROCESS_REWARD} and scores texts: call ScoreText"
         code = grpc.StatusCode.FAILED_PRECONDITION
-        await abort(context, StatusError(code, "WRONG_SCORER_KIND", message, metadata={"kind": KIND}))
+        await abort(
+            context, StatusError(code, "WRONG_SCORER_KIND", message, metadata={"kind": PROCESS_REWARD})
+        )
 
     async def DropTraces(  # noqa: N802
         self, request: pb.DropTracesRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -80,7 +82,9 @@ class ProcessRewardService(scoring_pb2_grpc.ScorerServiceServicer):
             engine = self._engine()
         except StatusError as error:
             await abort(context, error)
-        return pb.GetScorerInfoResponse(kind=KIND, max_rows=self._max_texts, scorer_id=engine.digest)
+        return pb.GetScorerInfoResponse(
+            kind=PROCESS_REWARD, max_rows=self._max_texts, scorer_id=engine.digest
+        )
 
     async def _score(self, request: pb.ScoreTextRequest) -> Float32Array:
         self._check_open()

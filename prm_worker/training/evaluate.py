@@ -40,10 +40,9 @@ from prm_worker.training.page import page
 from thoughtbeam.runtime.arguments import whole
 from thoughtbeam.runtime.scorer_dataset import DatasetError
 from thoughtbeam.runtime.scorer_dataset_reader import Array, Traces, read_traces
+from thoughtbeam.runtime.scorers import CONFIDENCE, CONFIDENCE_TOKENS
 
 FORMAT = 1
-CONFIDENCE = "confidence"
-_TOP_K = 20  # the engine's confidences are over so many tokens
 
 _DESCRIPTION = (
     "Judges scorers on collected traces of questions that they were not trained on, and writes "
@@ -166,7 +165,7 @@ def _alike(path: tuple[str, ...], paths: Iterable[tuple[str, ...]], end: int) ->
 def confidence_scores(confidences: Array) -> Array:
     """The scorer `confidence`: 1 - ln k / c of each thought, in [0, 1); 0 where c is not known."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        scores = 1 - math.log(_TOP_K) / confidences.astype(np.float64)
+        scores = 1 - math.log(CONFIDENCE_TOKENS) / confidences.astype(np.float64)
     found: Array = np.nan_to_num(np.clip(scores, 0.0, 1.0), nan=0.0).astype(np.float32)
     return found
 

@@ -3,8 +3,8 @@
 A trace's score at a depth is the mean of its thoughts' scores so far, as policies have it. Only independent
 roots are judged; branches, which share what they inherit, show how siblings correlate.
 
-Within a question: only traces of the same question are compared, as a search compares them. Figures over all
-questions are higher, because a scorer also sees that a question is hard.
+Within a question: only traces of the same question are compared, as a search compares them. Over all
+questions the figures of a trained scorer are usually higher, because it also sees that a question is hard.
 """
 
 from __future__ import annotations

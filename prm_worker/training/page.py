@@ -118,8 +118,8 @@ def _ranking(scorers: Sequence[Mapping[str, Any]]) -> list[str]:
         "<h2>Ranking by depth</h2>",
         "<p>Of two traces of the same question, one right and one wrong: how often the right one has the "
         "higher mean score, after this share of their thoughts. 0.5 is chance. The band is the 95 % "
-        "interval over questions (bootstrap). Over all questions the figure is higher, because a scorer "
-        "also sees that a question is hard; a search never gains from that.</p>",
+        "interval over questions (bootstrap). Over all questions a trained scorer's figure is usually "
+        "higher, because it also sees that a question is hard; a search never gains from that.</p>",
         '<div class="plots">',
         chart("Within questions", percent, Axis("pairs ranked right", 0.3, 1.0), [*lines, chance]),
         chart("Over all questions", percent, Axis("AUROC", 0.3, 1.0), [*over_all, chance]),

@@ -1,4 +1,4 @@
-"""What a search may name as its scorer, and what is advised where there is none: for gateway and worker."""
+"""Scorers by name, what a search may name as its own, and what is advised where there is none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from thoughtbeam.runtime.status import Violation
 
 # Needs no training and no prm worker: the model's own confidence in the tokens of a thought.
 CONFIDENCE = "confidence"
+CONFIDENCE_TOKENS = 20  # k: the most probable tokens in a place that its confidence is the mean over
+# Reads text. Hidden-state scorers are named by their architecture.
+PROCESS_REWARD = "process_reward"
 ADVICE = (
     "Ask with scorer=confidence (--scorer confidence), which every model has; or make a scorer for this "
     "model (thoughtbeam scorer collect, then thoughtbeam scorer train), start a prm worker with it "

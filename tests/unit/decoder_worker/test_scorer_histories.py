@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from decoder_worker.engine.base import HiddenRow
 from decoder_worker.engine.scripted_traces import ScriptedTokenizer, text_tokens
+from decoder_worker.engine.vllm_hooks import TOP_TOKENS
 from decoder_worker.scoring.calls import Origin, parts, score_rows
 from decoder_worker.scoring.confidence import confidence_score
 from decoder_worker.scoring.info import ScorerInfo
@@ -21,6 +22,7 @@ from decoder_worker.scoring.text_wire import encode_texts
 from decoder_worker.scoring.texts import ThoughtTexts
 from decoder_worker.scoring.wire import BoundaryRow, encode_request, request_order
 from decoder_worker.tree_view import Trace, TreeView
+from thoughtbeam.runtime.scorers import CONFIDENCE_TOKENS
 from thoughtbeam.v1 import scoring_pb2 as pb
 from tree_store.model import NodeState, Thought
 
@@ -169,6 +171,7 @@ def test_no_call_is_above_its_size_unless_one_trace_is(
 
 
 def test_the_score_of_a_confidence_is_that_of_the_formula() -> None:
+    assert TOP_TOKENS == CONFIDENCE_TOKENS == 20
     assert confidence_score(math.log(20)) == 0.0
     assert confidence_score(2 * math.log(20)) == pytest.approx(0.5)
     assert confidence_score(0.0) == 0.0  # of a thought whose tokens have none
