@@ -68,6 +68,7 @@ async def measure(
         "rounds": rows.total(runs, "rounds") / len(runs),
         "degraded": sum(run.degraded for run in runs),
         "wall": wall,
+        "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }, runs
 
 
@@ -79,14 +80,14 @@ HEADER = [
     "finished traces that are right",
     "generated tokens per question",
     "unique tokens per trace",
-    "latency P50 / P97, s",
+    "inference P50 / P97, s",
     "completed traces/s",
     rows.ACTIONS,
 ]
 
 
 def line(row: Mapping[str, object]) -> list[str]:
-    """The table's row. Latency without the time in the queue: all questions are asked at once."""
+    """The table's row. Without the time in the queue: all questions are asked at once."""
     return [
         str(row["split"]),
         str(row["size"] if row["parameters"] else 1),
@@ -113,6 +114,11 @@ def overview(found: Sequence[Mapping[str, object]]) -> str:
     return report.markdown(["policy", *(f"{split}, N = {size}" for split, size in scenes)], lines)
 
 
+def _key(row: Mapping[str, object]) -> tuple[str, str, str]:
+    """What a row, or a single run in the CSV, belongs to."""
+    return str(row["split"]), str(row["size"]), str(row["policy"])
+
+
 class Results:
     """The result files NAME.{json,md,csv}, written anew after each row: of a long run nothing is lost."""
 
@@ -123,14 +129,19 @@ class Results:
         if resume and (path := report.RESULTS / f"{name}.json").exists():
             self.rows = json.loads(path.read_text())["rows"]
             with path.with_suffix(".csv").open(newline="") as file:
-                self._runs = list(csv.DictReader(file))
+                self._runs = [run for run in csv.DictReader(file) if _key(run) in map(_key, self.rows)]
 
-    def has(self, scene: Scene, policy: str) -> bool:
-        """Whether the row is there."""
-        return any(
-            (row["split"], row["size"], row["policy"]) == (scene.split, scene.size, policy)
-            for row in self.rows
-        )
+    def has(self, scene: Scene, policy: str, values: Mapping[str, Value], questions: int) -> bool:
+        """Whether the row is there. Raises SystemExit for one with other parameters or other questions."""
+        for row in self.rows:
+            if _key(row) == (scene.split, str(scene.size), policy):
+                if (row["parameters"], row["requests"]) != (values, questions):
+                    raise SystemExit(
+                        f"--name: {self.name} has {policy} on {scene.split} with N = {scene.size} from "
+                        f"{row['requests']} questions and parameters {row['parameters']}: take another name"
+                    )
+                return True
+        return False
 
     def add(self, row: dict[str, object], runs: Sequence[Run]) -> None:
         """One more row."""
@@ -138,11 +149,12 @@ class Results:
         self._runs += [
             {"split": row["split"], "size": row["size"], "policy": row["policy"], **asdict(r)} for r in runs
         ]
-        path = report.save(self.name, {"slots": SLOTS, "rows": self.rows}, self.table())
-        with path.with_suffix(".csv").open("w", newline="") as file:
+        # the rows last: what --resume finds in them is complete
+        with (report.RESULTS / f"{self.name}.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, list(self._runs[-1]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(self._runs)
+        report.save(self.name, {"slots": SLOTS, "rows": self.rows}, self.table())
 
     def table(self) -> str:
         """In Markdown: a column for each scene; then every row with all its numbers."""
@@ -159,16 +171,29 @@ def compare(
 ) -> None:
     """Every policy in every scene that has no row yet. questions: of each split, at most."""
     for scene in scenes:
-        missing = [policy for policy in policies if not results.has(scene, policy)]
+        asked = load(scene.split, questions)
+        given = {policy: parameters(policy, scene.size, overrides) for policy in policies}
+        missing = {
+            policy: values
+            for policy, values in given.items()
+            if not results.has(scene, policy, values, len(asked))
+        }
         if not missing:
             continue
-        asked = load(scene.split, questions)
         with service(endpoint, slots=SLOTS, kv_blocks=scene.kv_blocks) as there:
-            for policy in missing:
-                values = parameters(policy, scene.size, overrides)
+            for policy, values in missing.items():
                 row, runs = asyncio.run(measure(there, scene, asked, policy, values))
                 results.add(row, runs)
                 print(" | ".join(line(row)), flush=True)
+
+
+def override(text: str) -> tuple[str, Value]:
+    """NAME=VALUE, where a value that is not JSON is a word: N=8, vote=decorrelated."""
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 def main() -> None:
@@ -195,7 +220,7 @@ def main() -> None:
     scenes = [scene for scene, name in zip(SCENES, names, strict=True) if name in args.scenes]
     if args.quick:
         scenes, args.questions, args.name = [Scene("medium", 8, 0)], 2, "compare-quick"
-    overrides = {name: json.loads(value) for name, value in (item.split("=", 1) for item in args.set)}
+    overrides = dict(map(override, args.set))
     results = Results(args.name, resume=args.resume)
     compare(scenes, args.policies, args.questions, overrides, results, args.endpoint)
     print(f"\n{results.table()}\n\nwritten to {report.RESULTS / args.name}.json")

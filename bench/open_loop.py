@@ -14,16 +14,17 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, takewhile
 from random import Random
 
 from bench import report, rows
+from bench.arrivals import MEASURED, moments, steady_rate
 from bench.asking import Question, Run, Value, ask, load, parameters
 from bench.service import service
 from decoder_worker.policies import POLICIES
 from thoughtbeam import AsyncClient
 from thoughtbeam.runtime.arguments import whole
 
-MEASURED = "self_consistency"  # whose capacity a load is a multiple of
 SPLITS = ("easy", "medium", "hard", "hard2")
 SLOTS = 64
 
@@ -44,11 +45,9 @@ def mixed() -> list[Question]:
 
 
 def arrivals(questions: Sequence[Question], rate: float, seconds: float, seed: int) -> list[Arrival]:
-    """A Poisson process of so many questions a second; after the last question the first is asked again."""
-    random, found, now = Random(seed), list[Arrival](), 0.0
-    while (now := now + random.expovariate(rate)) < seconds:
-        found.append(Arrival(questions[len(found) % len(questions)], now))
-    return found
+    """So many questions a second; after the last question the first is asked again."""
+    times = takewhile(lambda at: at < seconds, moments(rate, Random(seed)))
+    return [Arrival(question, at) for question, at in zip(cycle(questions), times, strict=False)]
 
 
 async def capacity(client: AsyncClient, questions: Sequence[Question], values: Mapping[str, Value]) -> float:
@@ -60,7 +59,7 @@ async def capacity(client: AsyncClient, questions: Sequence[Question], values: M
         ended.append(time.monotonic())
 
     await asyncio.gather(*map(one, questions))
-    return rows.steady_rate(ended)
+    return steady_rate(ended)
 
 
 async def measure(
@@ -82,9 +81,9 @@ HEADER = [
     "policy",
     "questions",
     rows.ACCURACY,
-    "latency P50 / P97, s",
-    "queueing P50 / P97, s",
-    "inference P50 / P97, s",
+    "latency P50 / P97 [95 %], s",
+    "queueing P50 / P97 [95 %], s",
+    "inference P50 / P97 [95 %], s",
     "generated tokens per question",
     "completed traces/s",
     rows.ACTIONS,
@@ -98,7 +97,7 @@ def line(row: Mapping[str, object]) -> list[str]:
         f"`{row['policy']}`",
         str(row["requests"]),
         rows.accuracy(row),
-        *(rows.times(row, name, 50, 97) for name in ("latency", "queued", "inference")),
+        *(rows.times_with_interval(row, name, 50, 97) for name in ("latency", "queued", "inference")),
         rows.thousands(row["generated"]),
         f"{row['traces_per_second']:.1f}",
         rows.actions(row),

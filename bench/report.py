@@ -9,6 +9,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
@@ -35,18 +36,21 @@ def quantile(values: list[float], q: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def median_interval(values: list[float], confidence: float = 0.95) -> tuple[float, float]:
-    """An interval for the median of what the values were drawn from, whatever its distribution: between two
-    of the values, chosen so that the median lies outside with at most 1 - confidence. From their least to
-    their largest where they are too few for that."""
-    ordered, n = sorted(values), len(values)
-    left_out, outside = 0, 2 * 0.5**n  # of either end; chance that the median lies there
-    while 2 * (left_out + 1) < n:
-        outside += 2 * math.comb(n, left_out + 1) * 0.5**n
-        if outside > 1 - confidence:
-            break
-        left_out += 1
-    return ordered[left_out], ordered[n - 1 - left_out]
+def quantile_interval(values: list[float], q: float, confidence: float = 0.95) -> tuple[float, float]:
+    """An interval for the q-quantile, 0 < q < 1, of what the values were drawn from, whatever its
+    distribution: between two of the values, chosen so that the quantile lies below it, and above it, in at
+    most half of 1 - confidence of the cases. From the least, or to the largest, where they are too few."""
+    ordered, n, tail = sorted(values), len(values), (1 - confidence) / 2
+
+    def exactly(k: int) -> float:
+        """The chance that so many of the values lie below the quantile."""
+        ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+        return math.exp(ways + k * math.log(q) + (n - k) * math.log(1 - q))
+
+    at_most = list(accumulate(map(exactly, range(n))))
+    low = sum(chance <= tail for chance in at_most)
+    high = sum(chance < 1 - tail for chance in at_most)
+    return ordered[max(low - 1, 0)], ordered[min(high, n - 1)]
 
 
 def machine() -> dict[str, object]:

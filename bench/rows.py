@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from bench.report import quantile, wilson
+from bench.report import quantile, quantile_interval, wilson
 
 QUANTILES = (50, 90, 97, 99)
-_WARM, _COOL = 0.2, 0.8  # of the runs: between them the engine is full
 
 
 class Run(Protocol):
@@ -52,13 +51,6 @@ _ACTS: Mapping[str, Callable[[Sequence[Run]], bool]] = {
 }
 
 
-def steady_rate(ended: Sequence[float]) -> float:
-    """Runs per second while more of them waited than could run. ended: when each did, in seconds, in order;
-    at least two. The first and the last of them are left out, when the engine was not full."""
-    first, last = int(_WARM * len(ended)), int(_COOL * len(ended))
-    return (last - first) / (ended[last] - ended[first])
-
-
 def never_begun(values: Mapping[str, object], roots: int) -> int:
     """Of the N traces that a policy was asked for. values: its parameters."""
     n = values.get("N", roots)
@@ -81,9 +73,11 @@ def summary(policy: str, runs: Sequence[Run], seconds: float) -> dict[str, objec
     count, right = len(runs), sum(run.right for run in runs)
     traces = total(runs, "roots") + total(runs, "branches")
 
-    def seconds_of(pick: Callable[[Run], float]) -> dict[str, float]:
+    def seconds_of(pick: Callable[[Run], float]) -> dict[str, object]:
         values = [pick(run) for run in runs]
-        return {f"p{q}": quantile(values, q / 100) for q in QUANTILES}
+        return {f"p{q}": quantile(values, q / 100) for q in QUANTILES} | {
+            "p97_interval": quantile_interval(values, 0.97)
+        }
 
     return {
         "policy": policy,
@@ -107,6 +101,7 @@ def summary(policy: str, runs: Sequence[Run], seconds: float) -> dict[str, objec
 
 # ---- cells of a table, from a summary
 
+_IDLE = "(did not act: no result)"
 ACCURACY, ACTIONS = "right, 95 % interval", "branches / prunings / stops / evictions per question"
 
 
@@ -122,7 +117,8 @@ def share(of: object) -> str:
 
 def short(row: Mapping[str, object]) -> str:
     """Accuracy and tokens in one cell."""
-    return f"{_with_interval(row, 2)} · {thousands(row['generated'], 1)}"
+    cell = f"{_with_interval(row, 2)} · {thousands(row['generated'], 1)}"
+    return cell if row["acted"] else f"{cell} {_IDLE}"
 
 
 def _with_interval(row: Mapping[str, object], digits: int) -> str:
@@ -135,7 +131,7 @@ def _with_interval(row: Mapping[str, object], digits: int) -> str:
 def actions(row: Mapping[str, object]) -> str:
     """For the column ACTIONS."""
     did = " / ".join(f"{row[name]:.1f}" for name in ("branches", "pruned", "stopped", "evictions"))
-    return did if row["acted"] else f"{did} (did not act: no result)"
+    return did if row["acted"] else f"{did} {_IDLE}"
 
 
 def times(row: Mapping[str, object], name: str, *quantiles: int) -> str:
@@ -143,6 +139,14 @@ def times(row: Mapping[str, object], name: str, *quantiles: int) -> str:
     values = row[name]
     assert isinstance(values, Mapping)
     return " / ".join(f"{values[f'p{q}']:.1f}" for q in quantiles)
+
+
+def times_with_interval(row: Mapping[str, object], name: str, *quantiles: int) -> str:
+    """The same, the last of which is P97, with its interval."""
+    values = row[name]
+    assert isinstance(values, Mapping)
+    low, high = values["p97_interval"]
+    return f"{times(row, name, *quantiles)} [{low:.1f}, {high:.1f}]"
 
 
 def thousands(tokens: object, digits: int = 2) -> str:

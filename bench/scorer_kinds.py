@@ -44,7 +44,7 @@ HEADER = [
     rows.ACCURACY,
     "finished traces that are right",
     "generated tokens per question",
-    "latency P50 / P97, s",
+    "inference P50 / P97, s",
     rows.ACTIONS,
     "questions that lost scores",
 ]

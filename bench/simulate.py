@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 
 from bench import rows
+from bench.arrivals import MEASURED
 from bench.report import markdown, save
-from bench.simulation.scales import MEASURED, SCALES, Row, Scale, simulate
+from bench.simulation.scales import SCALES, Row, Scale, simulate
 from decoder_worker.policies import POLICIES
 from thoughtbeam.runtime.arguments import whole
 
@@ -27,8 +28,9 @@ HEADER = [
     rows.ACCURACY,
     "generated tokens per request",
     "unique tokens per trace",
-    "latency P50 / P90 / P97 / P99, s",
-    "queueing P50 / P97, s",
+    "latency P50 / P97 [95 %], s",
+    "queueing P50 / P97 [95 %], s",
+    "inference P50 / P97 [95 %], s",
     "completed traces/s",
     rows.ACTIONS,
     "preemptions per request",
@@ -49,8 +51,7 @@ def line(found: Mapping[str, object]) -> list[str]:
         rows.accuracy(found),
         rows.thousands(found["generated"]),
         f"{found['unique']:.0f}",
-        rows.times(found, "latency", 50, 90, 97, 99),
-        rows.times(found, "queued", 50, 97),
+        *(rows.times_with_interval(found, name, 50, 97) for name in ("latency", "queued", "inference")),
         f"{found['traces_per_second']:.2f}",
         rows.actions(found),
         f"{found['preemptions']:.1f}",
@@ -104,6 +105,9 @@ def main() -> None:
         requests = min(requests, 6)
     scale = replace(scale, engine=engine, requests=requests, policies=tuple(args.policies or scale.policies))
     name = args.name or "simulate" + "-paper" * (args.scale == "paper") + "-quick" * args.quick
+
+    if args.gate is not None and not {MEASURED, "sart"} <= {*scale.policies}:
+        options.error(f"--gate compares {MEASURED} with sart: --policies needs both")
 
     began = time.perf_counter()
     capacity = scale.capacity()

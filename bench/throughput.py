@@ -27,7 +27,7 @@ from typing import Any
 
 from bench import spying
 from bench.asking import Question, load
-from bench.report import markdown, median_interval, quantile, save
+from bench.report import markdown, quantile, quantile_interval, save
 from bench.service import service
 from bench.step_hooks import hook_costs
 from decoder_worker.engine.base import SamplingSpec
@@ -222,7 +222,7 @@ def table_of(comparisons: Sequence[Comparison]) -> str:
     ]
     ratios = []
     for comparison in comparisons:
-        low, high = median_interval(comparison.ratios)
+        low, high = quantile_interval(comparison.ratios, 0.5)
         middle = quantile(comparison.ratios, 0.5)
         ratios.append(
             [comparison.name, f"{middle:.3f}", f"{low:.3f} – {high:.3f}", f"{len(comparison.ratios)}"]

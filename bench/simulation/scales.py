@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from bench.rows import steady_rate
+from bench.arrivals import MEASURED, moments, steady_rate
 from bench.simulation.host import Ended, Request, Simulation
 from bench.simulation.world import Lengths, World
 from decoder_worker.engine.scripted import ScriptedConfig, StepTime
 from decoder_worker.policies import POLICIES, Limits, make_policy
 from decoder_worker.policies.base import Policy
-
-MEASURED = "self_consistency"  # whose capacity a load is a multiple of
 
 
 @dataclass(frozen=True)
@@ -85,11 +83,8 @@ SCALES: Mapping[str, Callable[[int], Scale]] = {"tiny": tiny, "paper": paper}
 
 def poisson(requests: int, rate: float, seed: int) -> list[Request]:
     """Requests that arrive at random, so many per second on average."""
-    random, now, arriving = Random(f"{seed} arrivals"), 0.0, []
-    for number in range(requests):
-        now += random.expovariate(rate)
-        arriving.append(Request(f"question {number}", now))
-    return arriving
+    times = moments(rate, Random(f"{seed} arrivals"))
+    return [Request(f"question {number}", at) for number, at in zip(range(requests), times, strict=False)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 
 from bench import report, scorer_kinds
 from bench.asking import Run, load, parameters, same
-from bench.compare import HEADER, Results, Scene, line, overview
+from bench.compare import HEADER, Results, Scene, line, override, overview
 from bench.open_loop import Arrival, arrivals, mixed
 from bench.rows import acted, never_begun, summary
 from decoder_worker.policies import POLICIES, Limits, make_policy
@@ -40,6 +40,7 @@ def test_a_row_by_hand() -> None:
         "p90": pytest.approx(4.8),
         "p97": pytest.approx(4.94),
         "p99": 4.98,
+        "p97_interval": (3.0, 5.0),
     }
     assert found["inference"]["p50"] == 3.0  # type: ignore[index]
     assert (found["pruned"], found["acted"]) == (4.0, True)
@@ -56,12 +57,12 @@ def test_a_policy_that_did_nothing_is_marked_where_it_should_have_acted(policy: 
 
 
 def test_an_overview_has_a_line_per_policy_and_a_column_per_scene() -> None:
-    elsewhere = {**row("step", [run(right=False)]), "split": "hard"}
+    elsewhere = {**row("step", [run(right=False, pruned=0)]), "split": "hard"}
     table = overview([row("vanilla", [run()]), row("step", [run(), run(right=False)]), elsewhere])
     assert table.splitlines()[0] == "| policy | medium, N = 24 | hard, N = 24 |"
     assert table.splitlines()[2:] == [
         "| `vanilla` | 1.00 [0.21, 1.00] · 4.8 k | – |",
-        "| `step` | 0.50 [0.09, 0.91] · 4.8 k | 0.00 [0.00, 0.79] · 4.8 k |",
+        "| `step` | 0.50 [0.09, 0.91] · 4.8 k | 0.00 [0.00, 0.79] · 4.8 k (did not act: no result) |",
     ]
 
 
@@ -83,9 +84,9 @@ def test_an_interrupted_run_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.
     first = Results("table", resume=False)
     first.add(row("step", [run("q1"), run("q2")]), [run("q1"), run("q2")])
     second = Results("table", resume=True)
-    assert second.has(SCENE, "step")
-    assert not second.has(SCENE, "sart")
-    assert not second.has(Scene("medium", 64, 0), "step")
+    assert second.has(SCENE, "step", {"N": 24}, 2)
+    assert not second.has(SCENE, "sart", {"N": 24}, 2)
+    assert not second.has(Scene("medium", 64, 0), "step", {"N": 64}, 2)
     second.add(row("sart", [run("q1")]), [run("q1")])
 
     written = json.loads((tmp_path / "table.json").read_text())
@@ -94,6 +95,39 @@ def test_an_interrupted_run_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.
     tables = (tmp_path / "table.md").read_text().split("\n\n")
     assert [table.strip().count("\n") + 1 for table in tables] == [2 + 2, 2 + 2]
     assert Results("table", resume=False).rows == []
+
+
+def test_rows_of_other_questions_or_parameters_are_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    results = Results("table", resume=False)
+    results.add(row("step", [run("q1"), run("q2")]), [run("q1"), run("q2")])
+    for values, questions in (({"N": 24}, 60), ({"N": 24, "vote": "last"}, 2)):
+        with pytest.raises(SystemExit, match="--name: table has step on medium with N = 24 from 2 questions"):
+            results.has(SCENE, "step", values, questions)
+
+
+def test_single_runs_without_their_row_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    results = Results("table", resume=False)
+    results.add(row("step", [run("q1")]), [run("q1")])
+    with monkeypatch.context() as killed:
+        killed.setattr(report, "save", lambda *_: None)
+        results.add(row("sart", [run("q1")]), [run("q1")])
+    resumed = Results("table", resume=True)
+    resumed.add(row("sart", [run("q1")]), [run("q1")])
+    assert len((tmp_path / "table.csv").read_text().splitlines()) == 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("N=8", ("N", 8)), ("tau=0.5", ("tau", 0.5)), ("vote=decorrelated", ("vote", "decorrelated"))],
+)
+def test_overrides_are_numbers_or_words(text: str, expected: tuple[str, object]) -> None:
+    assert override(text) == expected
 
 
 @pytest.mark.parametrize("finished_right", [0.5, None])
