@@ -68,6 +68,8 @@ def become_server(directory: Path, port: int, *, maxmemory: str, parent: int) ->
         "appendonly": "yes",
         # `everysec` puts writes off while the disk is busy, and acknowledges them before: a kill loses them
         "appendfsync": "always",
+        # every write waits for the disk: what took longer, in ms, shows in `LATENCY HISTORY aof-fsync-always`
+        "latency-monitor-threshold": "100",
         "save": "",
         "maxmemory": maxmemory,
         "maxmemory-policy": "noeviction",

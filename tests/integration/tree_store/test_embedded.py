@@ -63,6 +63,7 @@ def test_it_is_set_up_to_keep_what_it_takes_and_for_this_machine_only(tmp_path: 
         "bind": "127.0.0.1",
         "appendonly": "yes",
         "appendfsync": "always",
+        "latency-monitor-threshold": "100",
         "maxmemory": str(1024**3),
         "maxmemory-policy": "noeviction",
         "dir": str(tmp_path),

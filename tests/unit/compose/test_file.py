@@ -235,6 +235,7 @@ def test_the_store_is_redis_with_its_append_only_file_and_without_eviction() -> 
         if line and not line.startswith("#")
     )
     assert (settings["appendonly"], settings["appendfsync"]) == ("yes", "always")
+    assert settings["latency-monitor-threshold"] == "100"
     assert settings["maxmemory-policy"] == "noeviction"
     assert f"store:{settings['dir']}" in store["volumes"]
     assert store["environment"]["REDIS_MAXMEMORY"]
