@@ -56,7 +56,7 @@ bench-simulate-paper: $(VENV)/.runtime ## the same with the papers' lengths; the
 
 # --- checks -------------------------------------------------------------------------------------------
 
-test: lint mypy protos-check ## every check: style, types, stubs, and all tests (TEST_REDIS_URL: on that server too)
+test: lint mypy protos-check ## every check: style, types, stubs, all tests (TEST_REDIS_URL: a server that they use and empty)
 	$(PYTEST) tests/unit tests/integration tests/fault
 
 lint: $(VENV)/.dev ## ruff: rules and format

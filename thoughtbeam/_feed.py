@@ -62,7 +62,7 @@ class Feed(ABC, Generic[Item]):
 
 
 class SearchFeed(Feed[TreeEvent | Result]):
-    """Reason: every event once, then the result."""
+    """Reason: no event twice, those that the feed has trimmed left out, then the result."""
 
     method = "Reason"
 

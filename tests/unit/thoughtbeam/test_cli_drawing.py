@@ -208,7 +208,10 @@ def test_a_result_tells_answer_votes_and_accounting() -> None:
     [
         ({}, "75% of the vote, trace 4", "vote weight traces"),
         ({"policy": "best_of_n"}, "score 1.50, trace 4", "answer best score traces"),
+        ({"policy": "sart"}, "score 1.50, trace 4", "answer best score traces"),
+        ({"policy": "sart_no_prune"}, "score 1.50, trace 4", "answer best score traces"),
         ({"policy": "best_of_n", "degraded": True}, "75% of the vote, trace 4", "vote weight traces"),
+        ({"policy": "sart", "degraded": True}, "75% of the vote, trace 4", "vote weight traces"),
         ({"policy": "vanilla", "counts": TreeCounts(nodes=1, finished=1)}, "trace 4", "vote weight traces"),
     ],
 )
