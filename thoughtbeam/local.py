@@ -144,7 +144,7 @@ def _services(config: LocalConfig, ports: _Ports, state: StateDirectory) -> list
         decoder,
         lambda: grpc_serves(ports.decoder_worker),
         grace=20.0,
-        remark=": the engine takes about half a minute on idle cores, a large model longer",
+        remark=": the engine takes about a quarter of a minute on idle cores, a large model longer",
     )
     if not scorer:
         return [[store], [gateway], [decoder_worker]]

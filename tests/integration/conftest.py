@@ -1,4 +1,4 @@
-"""One real engine for all integration tests: starting one takes half a minute."""
+"""One real engine for all integration tests: starting one takes a quarter of a minute."""
 
 from __future__ import annotations
 
