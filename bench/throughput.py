@@ -35,7 +35,7 @@ from decoder_worker.engine.vllm_config import engine_arguments
 from decoder_worker.engine.vllm_engine import VllmConfig, VllmEngine
 from thoughtbeam import AsyncClient
 from thoughtbeam.models import BUNDLED_MODEL
-from thoughtbeam.runtime.vllm_life import prepare_environment
+from thoughtbeam.runtime.vllm_life import prepare_environment, shut_down_llm, start_llm
 
 TokensOf = Callable[[Question], Awaitable[int]]
 _PROFILE_SECONDS = 20
@@ -170,7 +170,6 @@ async def service_against_direct(endpoint: str, questions: Sequence[Question], a
     prepare_environment()
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.platforms import current_platform
-    from vllm.v1.engine.async_llm import AsyncLLM
 
     from decoder_worker.engine.tokenizer import HuggingFaceTokenizer
 
@@ -178,7 +177,7 @@ async def service_against_direct(endpoint: str, questions: Sequence[Question], a
         VllmConfig(str(BUNDLED_MODEL), slots=args.traces), on_cpu=current_platform.is_cpu()
     )
     del arguments["worker_extension_cls"]
-    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments, disable_log_stats=True))
+    llm = start_llm(AsyncEngineArgs(**arguments).create_engine_config())
     try:
         async with AsyncClient(endpoint) as client:
             tokenizer = HuggingFaceTokenizer.load(str(BUNDLED_MODEL))
@@ -188,7 +187,7 @@ async def service_against_direct(endpoint: str, questions: Sequence[Question], a
             }
             return await compare(ways, questions, args.repetitions, random.Random(0))
     finally:
-        llm.shutdown()
+        await asyncio.to_thread(shut_down_llm, llm)
 
 
 async def capture_on_against_off(
