@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import csv
+import itertools
 import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from io import StringIO
 
 from bench import report, rows
 from bench.asking import Question, Run, Value, ask, load, parameters
@@ -150,10 +152,11 @@ class Results:
             {"split": row["split"], "size": row["size"], "policy": row["policy"], **asdict(r)} for r in runs
         ]
         # the rows last: what --resume finds in them is complete
-        with (report.RESULTS / f"{self.name}.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(self._runs[-1]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self._runs)
+        text = StringIO()
+        writer = csv.DictWriter(text, list(self._runs[-1]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self._runs)
+        report.replace(report.RESULTS / f"{self.name}.csv", text.getvalue())
         report.save(self.name, {"slots": SLOTS, "rows": self.rows}, self.table())
 
     def table(self) -> str:
@@ -170,19 +173,16 @@ def compare(
     endpoint: str,
 ) -> None:
     """Every policy in every scene that has no row yet. questions: of each split, at most."""
-    for scene in scenes:
-        asked = load(scene.split, questions)
-        given = {policy: parameters(policy, scene.size, overrides) for policy in policies}
-        missing = {
-            policy: values
-            for policy, values in given.items()
-            if not results.has(scene, policy, values, len(asked))
-        }
-        if not missing:
-            continue
+    asked = {scene: load(scene.split, questions) for scene in scenes}
+    missing: dict[Scene, dict[str, dict[str, Value]]] = {}
+    for scene, policy in itertools.product(scenes, policies):
+        values = parameters(policy, scene.size, overrides)
+        if not results.has(scene, policy, values, len(asked[scene])):
+            missing.setdefault(scene, {})[policy] = values
+    for scene, wanted in missing.items():
         with service(endpoint, slots=SLOTS, kv_blocks=scene.kv_blocks) as there:
-            for policy, values in missing.items():
-                row, runs = asyncio.run(measure(there, scene, asked, policy, values))
+            for policy, values in wanted.items():
+                row, runs = asyncio.run(measure(there, scene, asked[scene], policy, values))
                 results.add(row, runs)
                 print(" | ".join(line(row)), flush=True)
 

@@ -37,9 +37,9 @@ def quantile(values: list[float], q: float) -> float:
 
 
 def quantile_interval(values: list[float], q: float, confidence: float = 0.95) -> tuple[float, float]:
-    """An interval for the q-quantile, 0 < q < 1, of what the values were drawn from, whatever its
-    distribution: between two of the values, chosen so that the quantile lies below it, and above it, in at
-    most half of 1 - confidence of the cases. From the least, or to the largest, where they are too few."""
+    """An interval for the q-quantile, 0 < q < 1, of what the values were drawn from, independently, whatever
+    its distribution: between two of the values, chosen so that the quantile lies below it, and above it, in
+    at most half of 1 - confidence of the cases. From the least, or to the largest, where they are too few."""
     ordered, n, tail = sorted(values), len(values), (1 - confidence) / 2
 
     def exactly(k: int) -> float:
@@ -80,9 +80,16 @@ def save(name: str, result: Mapping[str, object], table: str) -> Path:
         **result,
     }
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(measured, indent=1) + "\n")
-    path.with_suffix(".md").write_text(table + "\n")
+    replace(path, json.dumps(measured, indent=1) + "\n")
+    replace(path.with_suffix(".md"), table + "\n")
     return path
+
+
+def replace(path: Path, text: str) -> None:
+    """Writes a file that is the old one or the new one whenever the benchmark is killed."""
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(text)
+    beside.replace(path)
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:

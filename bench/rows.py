@@ -102,6 +102,7 @@ def summary(policy: str, runs: Sequence[Run], seconds: float) -> dict[str, objec
 # ---- cells of a table, from a summary
 
 _IDLE = "(did not act: no result)"
+TIMES = "P50 / P97 [95 %], s"
 ACCURACY, ACTIONS = "right, 95 % interval", "branches / prunings / stops / evictions per question"
 
 
@@ -141,12 +142,12 @@ def times(row: Mapping[str, object], name: str, *quantiles: int) -> str:
     return " / ".join(f"{values[f'p{q}']:.1f}" for q in quantiles)
 
 
-def times_with_interval(row: Mapping[str, object], name: str, *quantiles: int) -> str:
-    """The same, the last of which is P97, with its interval."""
+def times_with_interval(row: Mapping[str, object], name: str) -> str:
+    """For a column TIMES: P50 and P97, the latter with its interval."""
     values = row[name]
     assert isinstance(values, Mapping)
     low, high = values["p97_interval"]
-    return f"{times(row, name, *quantiles)} [{low:.1f}, {high:.1f}]"
+    return f"{times(row, name, 50, 97)} [{low:.1f}, {high:.1f}]"
 
 
 def thousands(tokens: object, digits: int = 2) -> str:

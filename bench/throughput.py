@@ -3,7 +3,7 @@
 Three comparisons, each of two ways to decode the same 64 traces of the same question:
 
 * service / direct: self_consistency through client, gateway, decoder worker and tree store, against one
-  request with n = 64 to stock vLLM with the same engine settings and no hook of ours;
+  request with n = 64 to vLLM, started as ours is, with no hook of ours;
 * capture on / off: the decoder worker's engine, with boundary rows captured and without;
 * confidence on / capture off: the same, with a confidence of every token besides.
 

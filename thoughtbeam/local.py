@@ -183,8 +183,7 @@ def _module(name: str, *arguments: object) -> list[str]:
 
 
 def _own_core() -> dict[str, str]:
-    """For a second engine on CPUs: the last core, which vLLM leaves free beside the first one. By itself it
-    would bind both to the same cores."""
+    """For a second engine on CPUs: the last core. vLLM would give it the cores that it gives to the first."""
     name = "VLLM_CPU_OMP_THREADS_BIND"
     return {name: os.environ.get(name, str(max(os.sched_getaffinity(0))))}
 

@@ -27,7 +27,7 @@ _SAID = tuple(
 )
 _ALONE = re.compile(rf"\W*(?:(?i:option|choice|answer)\W+(?:is\W+)?)?{_LETTER}(?:\W*|[).:\]].*)", re.DOTALL)
 _ENDING = re.compile(r"(?<!\w)(?P<capital>[A-Z])(?P<small>)\W*\Z")
-_BRACKETED = re.compile(r".*\((?P<capital>[A-Z])\)(?P<small>)", re.DOTALL)
+_BRACKETED = re.compile(r".*\( ?(?P<capital>[A-Z]) ?\)(?P<small>)", re.DOTALL)
 # longer ones would be divided up among the patterns' own spaces in every way that there is
 _SPACES = re.compile(r"\s{2,}")
 _DRESS = re.compile(rf"{FONT}|[{{}}$*_`]|\\[()!\[\]]")

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from decoder_worker.answers import symbolic
-from decoder_worker.answers.exact import exact_number
+from decoder_worker.answers.exact import MOST_BITS, exact_number
 from decoder_worker.answers.extraction import AnswerMode, extract
 from decoder_worker.answers.normal import normalise, without_unit
 from decoder_worker.answers.processes import KillableProcesses, KilledError
@@ -35,6 +35,7 @@ _NOT_READ = re.compile(
 )
 _FUNCTION = re.compile(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|max|min|gcd|lcm|det")
 _LETTER = re.compile(r"\\text\{\s*([a-zA-Z])\s*\}")
+_PAIR = re.compile(r"\(\s*-?\d{1,3}(?:,-?[1-9]\d\d)+\s*\)")  # or an interval; not thousands in brackets
 _BLANK = re.compile(r"(?<!\d)\s+|\s+(?!\d)")  # that means nothing: not between two digits
 _BRACKETS = " ()[]{}"
 _OUTSIDE = " .,;:!?'\"`*_()[]{}"
@@ -174,9 +175,13 @@ def _form(answer: str, mode: AnswerMode) -> _Form:
             return _Form(answer.strip().upper(), None)
     text = normalise(answer)
     bare = _LETTER.sub(r"\1", without_unit(text))
+    if mode is AnswerMode.BOXED and _PAIR.fullmatch(bare):
+        bare = bare.replace(",", ", ")
     number = exact_number(bare)
     if number is not None:
-        return _Form(number, str(number))  # an expression knows no bases, no mixed numbers, no periods
+        # an expression knows no bases, no mixed numbers, no periods; Python writes no numbers of any length
+        size = max(number.numerator.bit_length(), number.denominator.bit_length())
+        return _Form(number, str(number) if size <= MOST_BITS else bare)
     if mode is AnswerMode.INTEGER or _is_prose(bare):
         return _Form(_words(text), None)
     return _Form(_BLANK.sub("", bare), bare)

@@ -132,8 +132,6 @@ _RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
         (r"\\rbrace(?![a-zA-Z])", r"\\}"),
         # longer runs of spaces would be divided up in every way that there is
         (r"\s+", " "),
-        # a pair, an interval: not a number with thousands in brackets
-        (r"^\s*\(\s*-?\d{1,3}(?:,-?\d{3})+\s*\)\s*$", lambda m: m[0].replace(",", ", ")),
         (r"\s*,?\s*\\text\{\s*,?\s*(?:and|or|,)\s*\}\s*", ", "),
         (r"\s*,?\s+(?:and|or)\s+", ", "),
         # in a list with spaces the commas without are those of thousands
@@ -155,15 +153,18 @@ _WORD_UNIT = re.compile(
     r"(?:\s*\^\s*(?:\{-?\d\}|\d))?$"
 )
 _MOST_UNITS = 10  # one after the other
-# words that change what a number before them means
+# words that change what a number before them means; and those that do so alone, but not in `25 units squared`
 _NO_UNITS = frozenset(
-    """hundred hundreds thousand thousands million millions billion billions trillion trillions dozen
-    dozens lakh crore half halves third thirds fifth fifths sixth sixths eighth eighths tenth tenths
-    hundredth hundredths thousandth thousandths squared cubed factorial odd even prime pi mod sqrt times
-    choose over base or and if for is are more less than least most not to sin cos tan cot sec csc
+    """hundred thousand million billion trillion dozen hundreds thousands millions billions trillions
+    dozens lakh crore halves thirds fifths sixths eighths tenths hundredths thousandths factorial pi mod
+    sqrt times choose over base or and if for is are more less than least most not to sin cos tan cot
     arcsin arccos arctan sinh cosh tanh log ln exp e i""".split()  # noqa: SIM905
 )
-_UNFINISHED = tuple("=<>,;:+-*^_(")  # nothing measured can end in these: what follows is part of the answer
+_NO_UNITS_ALONE = frozenset("half third fifth sixth eighth tenth squared cubed odd even prime".split())  # noqa: SIM905
+# what follows one of these is part of the answer: nothing that is measured ends in them
+_UNFINISHED = re.compile(
+    r"(?:[=<>,;:+\-*^_(|]|\\(?:in|cup|cap|to|rightarrow|le|ge|ne|approx|equiv|subset|subseteq|mid))$"
+)
 
 
 def normalise(answer: str) -> str:
@@ -201,7 +202,8 @@ def without_unit(text: str) -> str:
             break
         measured = text[: unit.start()].rstrip()
         words = re.findall(r"[a-z]+", (unit[1] or "").lower())
-        if not measured or measured.endswith(_UNFINISHED) or _NO_UNITS.intersection(words):
+        changes = _NO_UNITS.intersection(words) or (len(words) == 1 and words[0] in _NO_UNITS_ALONE)
+        if not measured or _UNFINISHED.search(measured) or changes:
             break
         text = measured
     return text

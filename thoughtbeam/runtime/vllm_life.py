@@ -33,6 +33,7 @@ _CPU_KV_BYTES = 1 << 30
 # On a CPU vLLM would run the model in a process beside the engine core, each polling for the other: on two
 # cores that costs a quarter of the speed, and starves all other processes for seconds.
 _IN_ENGINE_CORE = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+_BINDING = ("OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")  # of threads to cores
 _REASON_LENGTH = 500  # characters of vLLM's own message in ours
 _LAST_SOCKETS = 1.0  # seconds for them to be closed
 _TIDY_UP = 4.0  # seconds that an engine core has for it
@@ -122,15 +123,21 @@ def _threads_of_the_model(vllm_config: Any) -> Iterator[None]:
     """Around the start of an engine core that runs the model itself, on a CPU: it inherits the OpenMP
     settings that vLLM gives to processes of its own. One thread alone is bound to no core, unless the user
     says so (VLLM_CPU_OMP_THREADS_BIND): it runs where there is room."""
-    if vllm_config.parallel_config.distributed_executor_backend != _IN_ENGINE_CORE:
+    executor = vllm_config.parallel_config.distributed_executor_backend
+    if vllm_config.device_config.device_type != "cpu" or executor != _IN_ENGINE_CORE:
         yield
         return
     from vllm.utils.ompmultiprocessing import OMPProcessManager
 
     manager = OMPProcessManager(vllm_config)
+    own = {name: os.environ.get(name) for name in _BINDING}
     with manager.configure_omp_envs(rank=0, local_rank=0):
-        if manager.auto_setup and os.environ.get("OMP_NUM_THREADS") == "1":
-            os.environ["OMP_PROC_BIND"] = "false"
+        if manager.auto_setup and os.environ["OMP_NUM_THREADS"] == "1":
+            for name, value in own.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
         yield
 
 

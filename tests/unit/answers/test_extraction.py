@@ -105,6 +105,7 @@ def test_boxed(text: str, expected: str | None) -> None:
         ("The answer can't be A; the answer has to be B, I think.", "B"),
         (r"\boxed{\text{Option}\ B}", "B"),
         (r"The answer is\,\,B", "B"),
+        (r"We choose (\,B\,) because it fits all cases here", "B"),
         ("The answer is a number", None),
         ("Answer: I think it is unclear", None),
         ("It is forty-two", None),

@@ -116,7 +116,7 @@ def test_a_process_reward_model_takes_the_place_of_a_scorer(
         commands(LocalConfig(process_reward="prm", scorer="mine.pt"), state)
 
 
-def test_two_engines_on_cpus_do_not_share_a_core(
+def test_a_second_engine_on_cpus_is_bound_to_the_last_core(
     state: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bind = "VLLM_CPU_OMP_THREADS_BIND"
