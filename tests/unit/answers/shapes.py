@@ -1,10 +1,11 @@
 """Shapes of answers that models write: pairs that are the same answer, pairs that are not, and whole traces.
 
 What is decided where mathematics leaves it open: `3,5` is two numbers and `3{,}5` is one (German); `1.234,5`
-and `1.000.000`, which can be nothing else, are German numbers; `(1, 2)` is a pair and an interval, `1, 2` a
-set; a unit counts for nothing, a single letter without `\\text` is a variable and no unit; degrees are their
-number, but for sines and their like; 28% is 28; a rounded number is not what it rounds, but 0.333… is 1/3;
-`101_2` is five; capitals and small letters are different variables.
+and `1.000.000`, which can be nothing else, are German numbers; `(1, 2)` is a pair and an interval, and so is
+`(1,100)`, but `(10,000)` a number; `1, 2` is a set; a unit counts for nothing, a single letter without
+`\\text` is a variable and no unit; degrees are their number, but for sines and their like; 28% is 28; a
+rounded number is not what it rounds, but 0.333… is 1/3; `101_2` is five; capitals and small letters are
+different variables.
 """
 
 from __future__ import annotations
