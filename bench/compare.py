@@ -70,7 +70,7 @@ async def measure(
         "rounds": rows.total(runs, "rounds") / len(runs),
         "degraded": sum(run.degraded for run in runs),
         "wall": wall,
-        "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "measured": report.now(),
     }, runs
 
 
@@ -130,8 +130,9 @@ class Results:
         self._runs: list[dict[str, object]] = []
         if resume and (path := report.RESULTS / f"{name}.json").exists():
             self.rows = json.loads(path.read_text())["rows"]
+            complete = set(map(_key, self.rows))
             with path.with_suffix(".csv").open(newline="") as file:
-                self._runs = [run for run in csv.DictReader(file) if _key(run) in map(_key, self.rows)]
+                self._runs = [run for run in csv.DictReader(file) if _key(run) in complete]
 
     def has(self, scene: Scene, policy: str, values: Mapping[str, Value], questions: int) -> bool:
         """Whether the row is there. Raises SystemExit for one with other parameters or other questions."""
@@ -151,11 +152,11 @@ class Results:
         self._runs += [
             {"split": row["split"], "size": row["size"], "policy": row["policy"], **asdict(r)} for r in runs
         ]
-        # the rows last: what --resume finds in them is complete
         text = StringIO()
         writer = csv.DictWriter(text, list(self._runs[-1]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(self._runs)
+        # the rows last: what --resume finds in them is complete
         report.replace(report.RESULTS / f"{self.name}.csv", text.getvalue())
         report.save(self.name, {"slots": SLOTS, "rows": self.rows}, self.table())
 

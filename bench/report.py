@@ -53,6 +53,11 @@ def quantile_interval(values: list[float], q: float, confidence: float = 0.95) -
     return ordered[max(low - 1, 0)], ordered[min(high, n - 1)]
 
 
+def now() -> str:
+    """When something was measured: in UTC, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 def machine() -> dict[str, object]:
     """Where and with what a result was measured."""
     versions = {}
@@ -75,7 +80,7 @@ def save(name: str, result: Mapping[str, object], table: str) -> Path:
     """Writes bench/results/NAME.json and NAME.md; returns the first."""
     RESULTS.mkdir(exist_ok=True)
     measured = {
-        "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "measured": now(),
         "machine": machine(),
         **result,
     }

@@ -102,7 +102,8 @@ def summary(policy: str, runs: Sequence[Run], seconds: float) -> dict[str, objec
 # ---- cells of a table, from a summary
 
 _IDLE = "(did not act: no result)"
-TIMES = "P50 / P97 [95 %], s"
+_TIMES = {"latency": "latency", "queueing": "queued", "inference": "inference"}  # columns, fields
+TIMES = tuple(f"{column} P50 / P97 [95 %], s" for column in _TIMES)
 ACCURACY, ACTIONS = "right, 95 % interval", "branches / prunings / stops / evictions per question"
 
 
@@ -142,8 +143,12 @@ def times(row: Mapping[str, object], name: str, *quantiles: int) -> str:
     return " / ".join(f"{values[f'p{q}']:.1f}" for q in quantiles)
 
 
-def times_with_interval(row: Mapping[str, object], name: str) -> str:
-    """For a column TIMES: P50 and P97, the latter with its interval."""
+def times_with_intervals(row: Mapping[str, object]) -> list[str]:
+    """For the columns TIMES: P50 and P97, the latter with its interval."""
+    return [_with_p97_interval(row, name) for name in _TIMES.values()]
+
+
+def _with_p97_interval(row: Mapping[str, object], name: str) -> str:
     values = row[name]
     assert isinstance(values, Mapping)
     low, high = values["p97_interval"]

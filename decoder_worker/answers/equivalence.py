@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from decoder_worker.answers import symbolic
-from decoder_worker.answers.exact import MOST_BITS, exact_number
+from decoder_worker.answers.exact import MOST_BITS, bits, exact_number
 from decoder_worker.answers.extraction import AnswerMode, extract
 from decoder_worker.answers.normal import normalise, without_unit
 from decoder_worker.answers.processes import KillableProcesses, KilledError
@@ -180,8 +180,7 @@ def _form(answer: str, mode: AnswerMode) -> _Form:
     number = exact_number(bare)
     if number is not None:
         # an expression knows no bases, no mixed numbers, no periods; Python writes no numbers of any length
-        size = max(number.numerator.bit_length(), number.denominator.bit_length())
-        return _Form(number, str(number) if size <= MOST_BITS else bare)
+        return _Form(number, str(number) if bits(number) <= MOST_BITS else bare)
     if mode is AnswerMode.INTEGER or _is_prose(bare):
         return _Form(_words(text), None)
     return _Form(_BLANK.sub("", bare), bare)

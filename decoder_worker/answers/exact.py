@@ -51,6 +51,11 @@ def exact_number(text: str) -> Fraction | None:
         return None
 
 
+def bits(number: Fraction) -> int:
+    """The length of its numerator or its denominator, whichever is longer."""
+    return max(number.numerator.bit_length(), number.denominator.bit_length())
+
+
 def _of_base(digits: str, base: str) -> Fraction | None:
     if not (digits[0].isdigit() and 2 <= int(base) <= 36):
         return None
@@ -136,8 +141,7 @@ class _Reader:
         if self._take("^") is None:
             return base
         exponent = self._signed(depth + 1)
-        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if exponent.denominator != 1 or abs(exponent) * bits > MOST_BITS or base == exponent == 0:
+        if exponent.denominator != 1 or abs(exponent) * bits(base) > MOST_BITS or base == exponent == 0:
             raise _NotExactError
         return Fraction(base ** int(exponent))
 

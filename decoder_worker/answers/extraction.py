@@ -92,8 +92,8 @@ def _integer(text: str, cut: bool) -> str | None:
         stated = _EQUALS.split(_MODULUS.sub("", normalise(boxed)))[-1]
         return _whole(without_unit(stated.strip()))
     text = _without_last_word(text) if cut else text
-    whole = _EXPONENT.sub("", _FRACTION.sub(" ", normalise(text)))
-    numbers = _INTEGER.findall(_MODULUS_IN_TEXT.sub(" ", whole))
+    no_parts = _EXPONENT.sub("", _FRACTION.sub(" ", normalise(text)))
+    numbers = _INTEGER.findall(_MODULUS_IN_TEXT.sub(" ", no_parts))
     return _whole(numbers[-1]) if numbers else None
 
 

@@ -140,12 +140,13 @@ def confident(
     no trace that passes has an answer, all of them vote (this project's choice).
     """
     lowest = [measure(c.confidences, "lowest", window) for c in candidates]
-    kept = [
-        c
-        for c, low in zip(candidates, lowest, strict=True)
-        if threshold is None or low is None or low >= threshold
-    ]
+    kept = [c for c, low in zip(candidates, lowest, strict=True) if passes(low, threshold)]
     return _by_confidence(candidates, kept, by, window, bottom)
+
+
+def passes(confidence: float | None, threshold: float | None) -> bool:
+    """Whether a trace votes: no threshold stops any, and none stops a trace without a confidence."""
+    return threshold is None or confidence is None or confidence >= threshold
 
 
 def confident_offline(
@@ -165,7 +166,7 @@ def confident_offline(
     values = [measure(c.confidences, filtering, window, bottom) for c in candidates]
     known = [value for value in values if value is not None]
     threshold = percentile(known, 100 - eta) if known else 0.0
-    kept = [c for c, value in zip(candidates, values, strict=True) if value is None or value >= threshold]
+    kept = [c for c, value in zip(candidates, values, strict=True) if passes(value, threshold)]
     return _by_confidence(candidates, kept, by, window, bottom)
 
 

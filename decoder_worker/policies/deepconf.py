@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 
 from decoder_worker.answers.confidence import Measure, falls_below, measure, percentile
 from decoder_worker.answers.normal import normalise
-from decoder_worker.answers.votes import Candidate, Decision, confident, confident_offline, filled
+from decoder_worker.answers.votes import Candidate, Decision, confident, confident_offline, filled, passes
 from decoder_worker.policies.base import (
     EngineIdle,
     Finish,
@@ -255,8 +255,7 @@ class DeepConf(Policy[DeepConfState]):
 
     def _is_consensus(self, state: DeepConfState, view: TreeView) -> bool:
         """Whether one answer has a share of τ of the weight of all votes so far."""
-        s = state.threshold
-        voting = [(n, c) for n, c, low in state.finished if s is None or low is None or low >= s]
+        voting = [(n, c) for n, c, low in state.finished if passes(low, state.threshold)]
         by_answer: dict[str, list[float]] = {}
         for (node, _), weight in zip(voting, filled([c for _, c in voting]), strict=True):
             answer = view[node].answer
